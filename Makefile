@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed .types ## build .venv with everything that the demo and the tests need
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+# an editable install maps names by an import hook, which type checkers cannot follow; these links they can
+.types: Makefile
+	mkdir -p .types/expunge
+	for d in models tasks worker; do ln -sfn ../../$$d .types/expunge/$$d; done
+	touch .types
+
+demo: setup ## a whole erasure case on this machine: local S3, local provider, receipts
+	$(BIN)/expunge demo
+
+test: setup ## everything, with real servers started by the tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+unit: setup ## the tests that need no server: seconds
+	$(BIN)/python -m pytest tests/unit
+
+lint: setup ## ruff and mypy strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## let ruff format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+up: setup ## worker and beat in one process, with ./expunge.toml
+	$(BIN)/expunge up
+
+.PHONY: help setup demo test unit lint format up
+.DEFAULT_GOAL := help

@@ -1,0 +1,213 @@
+"""Our own connections to the host's database, and the small differences between SQLite and PostgreSQL.
+
+- PostgreSQL: READ COMMITTED, whatever the server's default is.
+- SQLite: WAL, synchronous=FULL, foreign keys on, and BEGIN IMMEDIATE for everything that writes: a transaction that
+  begins by reading and then writes gets "database is locked" at once, whatever the busy timeout.
+- Statements are written once, with three marks: `{now}` and `{now+name}` (the database's clock, plus the bound
+  parameter `name` in seconds), `{in ids}` (a bound list of integers) and `{for update}` / `{skip locked}`.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine, Row
+from sqlalchemy.exc import DBAPIError
+
+from expunge.models.errors import ConfigurationError
+from expunge.models.types import SQLITE_TIME
+
+SQLITE_BUSY_SECONDS = 60.0
+CONNECT_SECONDS = 5
+
+_MARK = re.compile(r"\{(now(?:\+\w+)?|in \w+|for update|skip locked)\}")
+_BEGIN = "expunge_begin"
+
+
+def create_engine(url: str, *, pool_size: int = 10) -> Engine:
+    """An engine for Expunge's own transactions.
+
+    Raises ConfigurationError for a URL that SQLAlchemy cannot read or a database that is neither SQLite nor PostgreSQL.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        # the URL may hold a password, so it is not repeated
+        raise ConfigurationError(
+            "database_url cannot be read: write sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+        ) from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    backend = parsed.get_backend_name()
+    if parsed.drivername == "postgresql+psycopg":
+        arguments = {"connect_timeout": CONNECT_SECONDS, "application_name": "expunge", **parsed.query}
+        return sa.create_engine(
+            parsed,
+            isolation_level="READ COMMITTED",
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=True,
+            connect_args=arguments,
+        )
+    if backend == "sqlite" and parsed.get_driver_name() in ("pysqlite", ""):
+        engine = sa.create_engine(
+            parsed, connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False}, **_sqlite_pool(parsed)
+        )
+        _prepare_sqlite(engine)
+        return engine
+    raise ConfigurationError(
+        f"database_url: {parsed.drivername} is not supported; use sqlite:///… or postgresql+psycopg://…"
+    )
+
+
+def _sqlite_pool(url: sa.URL) -> dict[str, Any]:
+    if url.database in (None, "", ":memory:"):
+        return {"poolclass": sa.pool.StaticPool}
+    return {"poolclass": sa.pool.QueuePool, "pool_size": 5, "max_overflow": 20}
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # the driver begins nothing by itself
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {int(SQLITE_BUSY_SECONDS * 1000)}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN IMMEDIATE"))
+
+
+@lru_cache(maxsize=512)
+def _compile(template: str, dialect: str) -> sa.TextClause:
+    def fragment(match: re.Match[str]) -> str:
+        mark = match.group(1)
+        if mark.startswith("now"):
+            seconds = f":skew + :{mark[4:]}" if "+" in mark else ":skew"
+            if dialect == "postgresql":
+                return f"(clock_timestamp() + make_interval(secs => {seconds}))"
+            return f"strftime('{SQLITE_TIME.replace(':', chr(92) + ':')}000', 'now', printf('%+.3f seconds', {seconds}))"
+        if mark.startswith("in "):
+            name = mark[3:]
+            if dialect == "postgresql":
+                return f"= ANY(CAST(:{name} AS bigint[]))"
+            return f"IN (SELECT value FROM json_each(:{name}))"
+        if dialect != "postgresql":
+            return ""
+        return "FOR UPDATE" if mark == "for update" else "FOR UPDATE SKIP LOCKED"
+
+    return sa.text(_MARK.sub(fragment, template))
+
+
+class Transaction:
+    """One open transaction, and how statements are run in it."""
+
+    def __init__(self, connection: Connection, skew: float = 0.0) -> None:
+        self.connection = connection
+        self.dialect = connection.dialect.name
+        self._skew = skew
+
+    def _bind(self, template: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        bound = dict(parameters)
+        if "{now" in template:
+            bound["skew"] = self._skew
+        if self.dialect != "postgresql":
+            for name in re.findall(r"\{in (\w+)\}", template):
+                bound[name] = json.dumps(list(bound[name]))
+        return bound
+
+    def rows(self, template: str, **parameters: Any) -> Sequence[Row[Any]]:
+        """Run one statement and give all its rows."""
+        result = self.connection.execute(_compile(template, self.dialect), self._bind(template, parameters))
+        return result.all()
+
+    def first(self, template: str, **parameters: Any) -> Row[Any] | None:
+        """Run one statement and give its first row."""
+        return self.connection.execute(_compile(template, self.dialect), self._bind(template, parameters)).first()
+
+    def run(self, template: str, **parameters: Any) -> int:
+        """Run one statement that changes rows and give how many."""
+        return self.connection.execute(_compile(template, self.dialect), self._bind(template, parameters)).rowcount
+
+    def run_each(self, template: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run one statement for every row of parameters."""
+        if rows:
+            self.connection.execute(_compile(template, self.dialect), [self._bind(template, row) for row in rows])
+
+
+class Database:
+    """The host's database, as Expunge's own code sees it.
+
+    `skew` moves the database's clock as Expunge reads it, in seconds; for tests.
+    """
+
+    def __init__(self, engine: Engine, *, skew: timedelta = timedelta(0)) -> None:
+        self.engine = engine
+        self.skew = skew
+        self._local = threading.local()
+
+    @classmethod
+    def open(cls, url: str, *, pool_size: int = 10) -> "Database":
+        """Open by URL; nothing is connected yet."""
+        return cls(create_engine(url, pool_size=pool_size))
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self.engine.dialect.name
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this thread has a transaction open: no store may be called then."""
+        return getattr(self._local, "depth", 0) > 0
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """A short transaction that writes."""
+        with self._count(), self.engine.begin() as connection:
+            yield self.on(connection)
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that only reads, and so blocks no writer of SQLite."""
+        with self._count(), self.engine.connect() as connection:
+            connection = connection.execution_options(**{_BEGIN: "BEGIN"})
+            with connection.begin():
+                yield self.on(connection)
+
+    def on(self, connection: Connection) -> Transaction:
+        """Statements on somebody else's open connection."""
+        return Transaction(connection, self.skew.total_seconds())
+
+    @contextmanager
+    def _count(self) -> Iterator[None]:
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._local.depth -= 1
+
+    def close(self) -> None:
+        """Close all pooled connections."""
+        self.engine.dispose()
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the database, rather than what was asked of it, is the trouble: repeating later may succeed."""
+    if isinstance(error, sa.exc.TimeoutError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated or isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError)):
+        return True
+    return isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig)

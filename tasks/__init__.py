@@ -1,0 +1,1 @@
+"""What is done: claim, look, mark, call, settle; sweep; escalate."""

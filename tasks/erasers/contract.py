@@ -1,0 +1,165 @@
+"""What an eraser is: the one interface between the drain and a store.
+
+The drain claims entries and calls `look`, with no transaction open. The eraser reads what it needs (listings,
+versions) and says, for every entry it got to, one of three things:
+
+- an Answer: the look alone decided (absent, refused …);
+- it is in a Call: what to send, and which entries it is about. The drain marks exactly those entries, and only then
+  runs `send` with the ids that the database let it mark;
+- Parts: the entry is composite, and these are the parts that become entries of their own.
+
+An entry that got none of them (the deadline passed) goes back to the outbox uncounted. After its calls, an entry whose
+answers were only about parts (versions) is looked at again, until an Answer about the entry itself closes it.
+
+Erasers are made once per account and process, and used by several threads at once. They never retry by themselves,
+never follow a redirect, and never store or log a body. Exceptions that leave `look` or `send` are recorded as failed
+answers; nothing is lost by raising, but a precise Outcome is better.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from expunge.models.entry import Entry
+from expunge.models.states import Action
+from expunge.models.targets import Kind
+from expunge.tasks.outcomes import Outcome
+
+
+class AccountOptions(BaseModel):
+    """One `[accounts.NAME]` table of the settings. A store's own options are a subclass; unknown ones are an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: str
+    concurrency: int = Field(default=4, ge=1, le=256)
+    """Drains of this lane in the whole fleet."""
+    purge_window_days: int | None = Field(default=None, ge=0, le=3660)
+    """The provider's documented purge, in days after the deletion."""
+    timeout_seconds: float = Field(default=30.0, gt=0)
+    """Of one request; a third of the lease at most, whatever is set here."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of one entry, or of one part of it (`version`). No field holds content or a body."""
+
+    entry_id: int
+    outcome: Outcome
+    operation: str
+    """The API's own name of the call that decided: `DeleteObjects`, `ListObjectVersions`, `DELETE /files` …"""
+    called_at: datetime
+    at: datetime
+    """When it was answered, or given up."""
+    action: Action = Action.DELETE
+    """`LOOK` when a listing or a read decided."""
+    version: str | None = None
+    """The answer is about this version of the object and settles nothing by itself."""
+    request_id: str | None = None
+    http_status: int | None = None
+    error: str | None = None
+    """A code (`AccessDenied`) or class name; required for everything but DELETED and ABSENT, else the outcome's own
+    name stands in."""
+    detail: dict[str, Any] | None = None
+    endpoint: str | None = None
+    region: str | None = None
+    retry_after: float | None = None
+    """Seconds, for THROTTLED."""
+    retain_until: datetime | None = None
+    """For RETAINED, if the store names a date."""
+    scope: str = ""
+    """For REFUSED_SCOPE: the bucket; empty for the whole account."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One delete call to the store (with, where the documented success confirms nothing, the look that confirms it).
+
+    `send` gets the ids of the entries that could be marked and must be about no others. It gives at least one Answer
+    for each of them; the drain records a missing one as LEFT_OUT.
+    """
+
+    entry_ids: tuple[int, ...]
+    send: Callable[[Collection[int]], list[Answer]]
+    operation: str
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a page or more of a composite target's listing found.
+
+    `cursor` is where the next claim goes on; None when this listing came to its end. An empty list with no cursor is
+    not given as Parts: that is the end, and the eraser answers or calls.
+    """
+
+    entry_id: int
+    children: list[tuple[str, str]]
+    """(kind, locator), of the same account."""
+    cursor: str | None = None
+
+
+@dataclass(slots=True)
+class Looked:
+    """What a look came to."""
+
+    answers: list[Answer] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Check:
+    """One line of `expunge check` about an account."""
+
+    name: str
+    ok: bool | None
+    """None: could not be told, which is not an error."""
+    text: str
+
+
+class Eraser(Protocol):
+    """The adapter that knows how one store deletes."""
+
+    store: ClassVar[str]
+    """Its name in the settings: `store = "s3"`."""
+    kinds: ClassVar[tuple[Kind, ...]]
+    """What it can erase; registered with models/targets.py when the eraser is loaded."""
+    options: ClassVar[type[AccountOptions]]
+
+    account: str
+    batch: int
+    """The most entries one call can carry."""
+    timeout: float
+    """Seconds that one call may take at the most, its confirming look included."""
+
+    def __init__(self, account: str, options: Any, *, lease_seconds: float) -> None: ...
+
+    def refuse(self, kind: str, locator: str) -> str | None:
+        """Why this target can never be tried on this account (outside `allow` …), for people and without repeating the
+        locator; None if it can. No network."""
+        ...
+
+    def look(self, entries: Sequence[Entry], until: float) -> Looked:
+        """See what is there. `until` is a `time.monotonic()` moment after which no further request is begun."""
+        ...
+
+    def check(self) -> list[Check]:
+        """Who are we there, and what may we do: harmless reads only. Never raises for what a store answers."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+def utc_now() -> datetime:
+    """The worker's clock: what a receipt says of when it called and was answered."""
+    return datetime.now(UTC)
+
+
+def call_timeout(options: AccountOptions, lease_seconds: float) -> float:
+    """Seconds of one request: as set, but a third of the lease at the most."""
+    return min(options.timeout_seconds, lease_seconds / 3)

@@ -1,0 +1,1 @@
+"""What runs it: Celery app, settings, logging, beat schedule, command line, embedded mode."""
