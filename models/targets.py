@@ -106,8 +106,6 @@ def find_kind(name: str) -> Kind | None:
     """The kind of this name, loading installed erasers if it is not known yet; None if nobody knows it."""
     if name not in _KINDS:
         for point in entry_points(group=ERASER_GROUP):
-            if point.value.startswith("expunge."):
-                continue
             for kind in getattr(point.load(), "kinds", ()):
                 register_kind(kind)
     return _KINDS.get(name)

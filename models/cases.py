@@ -1,0 +1,193 @@
+"""Opening a case, in the host's own transaction."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session
+
+from expunge.models import bell
+from expunge.models.basis import due_date
+from expunge.models.errors import CaseConflict, InvalidCase
+from expunge.models.states import SETTLING_STATUSES, Scope
+from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
+from expunge.models.targets import Target, require_valid
+
+_CHUNK = 1000
+"""Rows of one INSERT: SQLite takes 32,766 bound values a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What `open_case` did."""
+
+    case_id: str
+    created: bool
+    """False if the case existed already."""
+    added: int
+    """Entries put into the outbox."""
+    known: int
+    """Targets that had an entry or a settling receipt in this case already, doubles in the call included."""
+
+
+def open_case(
+    where: Session | Connection,
+    *,
+    subject: str,
+    targets: Iterable[Target] = (),
+    tenant: str | None = None,
+    case_id: str | None = None,
+    basis: str = "request",
+    received_at: datetime | None = None,
+    conversation: str | None = None,
+    scope: str = Scope.TARGETS,
+    nothing_found: bool = False,
+) -> Opened:
+    """Put everything that must be gone into the outbox, inside the caller's own transaction.
+
+    Nothing is written before everything has been checked, and the caller's rollback leaves nothing. With the id of a
+    case that exists, only targets that it does not know yet are added, and the case is open again. After the commit the
+    doorbell rings by itself.
+
+    `received_at` is aware; the statutory date counts from it. Default: now, by this machine's clock.
+
+    Raises InvalidTarget (with the number of the target, from 1), InvalidCase, or CaseConflict when the case exists
+    with another subject or tenant.
+    """
+    wanted = _checked_targets(targets)
+    case = _checked_case(subject, tenant, case_id, basis, received_at, conversation, scope)
+    if wanted and nothing_found:
+        raise InvalidCase("nothing_found: the case has targets, so something was found")
+    if not wanted and not nothing_found:
+        raise InvalidCase("targets: there are none; if somebody looked and nothing is there, say nothing_found=True")
+
+    if isinstance(where, Session):
+        where.flush()
+        connection = where.connection()
+    else:
+        connection = where
+    created = _insert_case(connection, case)
+    if not created:
+        _require_same_owner(connection, case)
+    fresh = wanted if created else _unknown_to_case(connection, case["id"], wanted)
+    for start in range(0, len(fresh), _CHUNK):
+        connection.execute(
+            sa.insert(OutboxEntry.__table__),  # type: ignore[arg-type]
+            [
+                {"case_id": case["id"], "account": t.account, "kind": t.kind, "locator": t.locator}
+                for t in fresh[start : start + _CHUNK]
+            ],
+        )
+    if nothing_found:
+        _close_as_nothing_found(connection, case["id"])
+    bell.announce(where, {target.account for target in fresh})
+    return Opened(case["id"], created, len(fresh), len(wanted) - len(fresh))
+
+
+def _checked_targets(targets: Iterable[Target]) -> list[Target]:
+    wanted: dict[Target, None] = {}
+    for number, target in enumerate(targets, start=1):
+        if not isinstance(target, Target):
+            raise InvalidCase(f"target {number}: not a Target but {type(target).__name__}")
+        try:
+            require_valid(target)
+        except ValueError as error:
+            raise type(error)(f"target {number}: {error}") from None
+        wanted[target] = None
+    return list(wanted)
+
+
+def _text(name: str, value: str | None, longest: int = 1000) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not value or "\0" in value or len(value) > longest:
+        raise InvalidCase(f"{name}: text of 1 to {longest} characters, without NUL")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidCase(f"{name}: holds half a surrogate pair, which is not Unicode text") from None
+
+
+def _checked_case(
+    subject: str,
+    tenant: str | None,
+    case_id: str | None,
+    basis: str,
+    received_at: datetime | None,
+    conversation: str | None,
+    scope: str,
+) -> dict[str, object]:
+    if subject is None:
+        raise InvalidCase("subject: is required")
+    _text("subject", subject)
+    _text("tenant", tenant)
+    _text("case id", case_id, MAX_CASE_ID)
+    _text("conversation", conversation)
+    if scope not in set(Scope):
+        raise InvalidCase(f"scope: {scope!r} is not one of {', '.join(Scope)}")
+    if scope == Scope.CONVERSATION and conversation is None:
+        raise InvalidCase("conversation: a case of scope conversation names its conversation")
+    if received_at is not None and received_at.tzinfo is None:
+        raise InvalidCase("received_at: needs a time zone")
+    received = received_at or datetime.now(UTC)
+    return {
+        "id": case_id or uuid.uuid4().hex,
+        "tenant": tenant,
+        "subject": subject,
+        "scope": str(scope),
+        "conversation": conversation,
+        "basis": basis,
+        "received_at": received,
+        "due_at": due_date(basis, received),
+    }
+
+
+def _insert_case(connection: Connection, case: dict[str, object]) -> bool:
+    """First a write: on SQLite a transaction that reads first may not be able to write later."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
+    statement = insert(ErasureCase).values(**case).on_conflict_do_nothing(index_elements=["id"])
+    return connection.execute(statement).rowcount == 1
+
+
+def _require_same_owner(connection: Connection, case: dict[str, object]) -> None:
+    found = connection.execute(
+        sa.select(ErasureCase.tenant, ErasureCase.subject).where(ErasureCase.id == case["id"])
+    ).one()
+    if (found.tenant, found.subject) != (case["tenant"], case["subject"]):
+        raise CaseConflict(f"case {case['id']} exists with another subject or tenant; nothing was written")
+
+
+def _unknown_to_case(connection: Connection, case_id: object, wanted: Sequence[Target]) -> list[Target]:
+    """Those without an entry and without a settling receipt of this case."""
+    entry, record = OutboxEntry, ErasureRecord
+    known = {
+        (row.account, row.kind, row.locator)
+        for row in connection.execute(
+            sa.union(
+                sa.select(entry.account, entry.kind, entry.locator).where(entry.case_id == case_id),
+                sa.select(record.account, record.kind, record.locator).where(
+                    record.case_id == case_id,
+                    record.version.is_(None),
+                    record.status.in_([str(status) for status in SETTLING_STATUSES]),
+                ),
+            )
+        )
+    }
+    return [t for t in wanted if (t.account, t.kind, t.locator) not in known]
+
+
+def _close_as_nothing_found(connection: Connection, case_id: object) -> None:
+    """A case that still has entries, or had targets, stays as it is: it will be complete by its receipts."""
+    has_entry = sa.exists().where(OutboxEntry.case_id == ErasureCase.id)
+    has_receipt = sa.exists().where(ErasureRecord.case_id == ErasureCase.id)
+    connection.execute(
+        sa.update(ErasureCase)
+        .where(ErasureCase.id == case_id, ErasureCase.completed_at.is_(None), ~has_entry, ~has_receipt)
+        .values(nothing_found=True, completed_at=datetime.now(UTC))
+    )

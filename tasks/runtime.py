@@ -1,0 +1,81 @@
+"""What every task needs: the database, the accounts with their erasers, the policy, and a way to ring."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from expunge.models.database import Database
+from expunge.tasks.erasers.contract import AccountOptions, Eraser
+from expunge.tasks.erasers.registry import make_eraser
+
+Ring = Callable[[str], None]
+"""Rings the doorbell of one lane. Never raises: a bell that is lost is rung again by the sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where notices go, and the secret that signs them."""
+
+    url: str
+    secret: str
+    timeout_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The numbers of the settings; times in seconds."""
+
+    lease_seconds: float = 300.0
+    sweep_seconds: float = 5.0
+    retry_base_seconds: float = 2.0
+    retry_max_seconds: float = 3600.0
+    attempts_before_escalation: int = 15
+    refusals_before_escalation: int = 2
+    drain_seconds: float = 20.0
+    """How long one drain goes on before it lets other lanes have its thread."""
+    due_soon_days: float = 7.0
+    """A notice this long before the statutory date of a case with entries left."""
+    threads: int = 4
+    """Of this process: a lane gets all but one of them at the most."""
+
+
+def _no_ring(lane: str) -> None:
+    return None
+
+
+def _no_step(name: str) -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Runtime:
+    """One per process."""
+
+    database: Database
+    policy: Policy
+    accounts: Mapping[str, AccountOptions]
+    ring: Ring = _no_ring
+    webhook: Webhook | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the process was asked to stop: what has not been called goes back at once."""
+    on_step: Callable[[str], None] = _no_step
+    """Told of every named step of a drain: `claimed`, `looked`, `marked`, `called`, `settling`, `settled`. Tests stop or
+    kill the process there."""
+    _erasers: dict[str, Eraser] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def eraser(self, account: str) -> Eraser:
+        """The eraser of an account, made on first use. Raises KeyError for an account that the settings do not name."""
+        with self._lock:
+            if account not in self._erasers:
+                options = self.accounts[account]
+                self._erasers[account] = make_eraser(account, options, lease_seconds=self.policy.lease_seconds)
+            return self._erasers[account]
+
+    def close(self) -> None:
+        """Close clients and connections."""
+        with self._lock:
+            for eraser in self._erasers.values():
+                eraser.close()
+            self._erasers.clear()
+        self.database.close()
