@@ -15,7 +15,7 @@ MESSAGE = "expunge: append-only"
 _POSTGRESQL_REFUSE = f"""
 CREATE FUNCTION erasure_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '{MESSAGE}: % is not allowed on %', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+    RAISE EXCEPTION '{MESSAGE}: %% is not allowed on %%', TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$
 """
 
