@@ -19,6 +19,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine, Row
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from expunge.models.errors import ConfigurationError
 from expunge.models.types import SQLITE_TIME
@@ -130,6 +131,11 @@ class Transaction:
         """Run one statement and give all its rows."""
         result = self.connection.execute(_compile(template, self.dialect), self._bind(template, parameters))
         return result.all()
+
+    def typed_rows(self, template: str, types: Mapping[str, TypeEngine[Any]], **parameters: Any) -> Sequence[Row[Any]]:
+        """Run one statement whose columns of these names need a type of ours, such as times and JSON."""
+        statement = _compile(template, self.dialect).columns(**types)
+        return self.connection.execute(statement, self._bind(template, parameters)).all()
 
     def first(self, template: str, **parameters: Any) -> Row[Any] | None:
         """Run one statement and give its first row."""

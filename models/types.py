@@ -40,7 +40,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 Identity = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """Generated ids. SQLite only generates for INTEGER PRIMARY KEY."""
 
-Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
+Json = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
 
 Uuid = sa.Text().with_variant(postgresql.UUID(as_uuid=False), "postgresql")
 

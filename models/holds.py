@@ -1,0 +1,97 @@
+"""Legal holds: which entries a standing hold covers, and how placing one meets a mark.
+
+A hold's columns narrow it; a null column does not. An unnamed tenant therefore covers the subject in every tenant: when
+in doubt, keep.
+
+The database decides between a hold and a mark. `place` commits the hold and moves what it covers in one transaction;
+moving an entry waits for a mark of it that is in flight, and a mark that waited for the hold finds the entry `held`.
+"""
+
+from collections.abc import Sequence
+
+from expunge.models.database import Transaction
+
+_COVERS = (
+    "h.released_at IS NULL AND (h.tenant IS NULL OR h.tenant = c.tenant)"
+    " AND (h.subject IS NULL OR h.subject = c.subject)"
+    " AND (h.conversation IS NULL OR h.conversation = c.conversation)"
+)
+IS_HELD = (
+    "EXISTS (SELECT 1 FROM erasure_hold s WHERE s.released_at IS NULL)"
+    " AND EXISTS (SELECT 1 FROM erasure_hold h, erasure_case c"
+    f" WHERE c.id = o.case_id AND {_COVERS})"
+)
+"""For statements about entries `o`. The first half is decided once a statement: mostly no hold stands at all."""
+
+
+def place_hold(
+    tx: Transaction,
+    *,
+    subject: str | None,
+    by: str,
+    why: str,
+    tenant: str | None = None,
+    conversation: str | None = None,
+    matter: str | None = None,
+) -> tuple[int, Sequence[int]]:
+    """Place a hold; gives its id and the entries whose call was marked before it and is in flight."""
+    row = tx.first(
+        "INSERT INTO erasure_hold (tenant, subject, conversation, matter, placed_by, placed_why)"
+        " VALUES (:tenant, :subject, :conversation, :matter, :by, :why) RETURNING id",
+        tenant=tenant,
+        subject=subject,
+        conversation=conversation,
+        matter=matter,
+        by=by,
+        why=why,
+    )
+    assert row is not None
+    _decide(tx, "hold", row.id, by, why)
+    covered = (
+        f"SELECT o.id FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
+        f" JOIN erasure_hold h ON h.id = :hold WHERE {_COVERS}"
+    )
+    tx.run(
+        "UPDATE erasure_outbox SET state = 'held', lease_token = NULL, lease_until = NULL, reason = 'held'"
+        f" WHERE state IN ('ready', 'leased') AND id IN ({covered})",
+        hold=row.id,
+    )
+    # a mark in flight has its rows locked: the UPDATE above has waited for it, and the next statement sees it
+    flying = tx.rows(
+        f"SELECT id FROM erasure_outbox WHERE state = 'calling' AND id IN ({covered}) ORDER BY id", hold=row.id
+    )
+    return row.id, [entry.id for entry in flying]
+
+
+def release_hold(tx: Transaction, hold_id: int, *, by: str, why: str) -> bool:
+    """Release a hold; False if it does not stand. What no other hold covers is returned by the sweep."""
+    released = tx.run(
+        "UPDATE erasure_hold SET released_at = {now}, released_by = :by, released_why = :why"
+        " WHERE id = :hold AND released_at IS NULL",
+        hold=hold_id,
+        by=by,
+        why=why,
+    )
+    if released:
+        _decide(tx, "release", hold_id, by, why)
+    return released == 1
+
+
+def return_released(tx: Transaction, limit: int) -> int:
+    """`held` entries that no standing hold covers become `ready`."""
+    return tx.run(
+        "UPDATE erasure_outbox SET state = 'ready', due_at = {now}, reason = NULL WHERE id IN ("
+        f"SELECT o.id FROM erasure_outbox o WHERE o.state = 'held' AND NOT ({IS_HELD})"
+        " ORDER BY o.id LIMIT :limit {skip locked}) AND state = 'held'",
+        limit=limit,
+    )
+
+
+def _decide(tx: Transaction, decision: str, hold_id: int, by: str, why: str) -> None:
+    tx.run(
+        "INSERT INTO erasure_decision (decision, actor, why, hold_id) VALUES (:decision, :by, :why, :hold)",
+        decision=decision,
+        by=by,
+        why=why,
+        hold=hold_id,
+    )

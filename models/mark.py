@@ -1,0 +1,93 @@
+"""The mark: the last thing before a call, and what is undone when there is no call.
+
+It commits before the call, so that a worker that dies in between leaves its trace: no delete call without a receipt.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from expunge.models.database import Transaction
+from expunge.models.holds import IS_HELD
+from expunge.models.lanes import NOT_PAUSED
+
+_OURS = "o.id {in ids} AND o.lease_token = :token AND o.state = 'leased'"
+
+
+@dataclass(slots=True)
+class Marked:
+    """What a mark came to."""
+
+    attempts: dict[int, int] = field(default_factory=dict)
+    """The entries that may be called now, with the number of this attempt."""
+    held: list[int] = field(default_factory=list)
+    """A hold stands; they are `held` now."""
+
+
+def mark(
+    tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False
+) -> Marked:
+    """Exactly these entries become `calling`, if they are still ours, their lease has not ended, no standing hold
+    covers them, and their lane is not paused. It counts the attempt and extends the lease.
+
+    A probe goes through the breaker's pause, never through the operator's.
+    """
+    if not ids:
+        return Marked()
+    pause = NOT_PAUSED if not probe else NOT_PAUSED.replace("l.paused_by IS NOT NULL", "l.paused_by = 'throttle'")
+    rows = tx.rows(
+        "UPDATE erasure_outbox AS o SET state = 'calling', attempt = attempt + 1, lease_until = {now+lease}"
+        f" WHERE {_OURS} AND o.lease_until > {{now}} AND NOT ({IS_HELD}) AND {pause}"
+        " RETURNING id, attempt",
+        ids=ids,
+        token=token,
+        lease=lease_seconds,
+    )
+    marked = Marked({row.id: row.attempt for row in rows})
+    if len(marked.attempts) < len(ids):
+        rows = tx.rows(
+            "UPDATE erasure_outbox AS o SET state = 'held', lease_token = NULL, lease_until = NULL, reason = 'held'"
+            f" WHERE {_OURS} AND {IS_HELD} RETURNING id",
+            ids=ids,
+            token=token,
+        )
+        marked.held = [row.id for row in rows]
+    return marked
+
+
+def release(
+    tx: Transaction, ids: Collection[int], *, token: str, delay_seconds: float = 0.0, reason: str | None = None
+) -> int:
+    """Entries that were claimed, or even marked, but about which no call was begun go back to `ready`. Nothing is
+    counted against them."""
+    if not ids:
+        return 0
+    return tx.run(
+        "UPDATE erasure_outbox SET state = 'ready', lease_token = NULL, lease_until = NULL,"
+        " due_at = CASE WHEN :delay > 0 THEN {now+delay} ELSE due_at END, reason = coalesce(:reason, reason)"
+        " WHERE id {in ids} AND lease_token = :token AND state IN ('leased', 'calling')",
+        ids=ids,
+        token=token,
+        delay=delay_seconds,
+        reason=reason,
+    )
+
+
+def escalate_untriable(tx: Transaction, reasons: Sequence[tuple[int, str]], *, token: str) -> list[int]:
+    """Claimed entries that cannot be tried at all; there was no call, so there is no receipt. Gives those moved."""
+    moved = []
+    for entry_id, reason in reasons:
+        if tx.run(
+            "UPDATE erasure_outbox SET state = 'escalated', lease_token = NULL, lease_until = NULL,"
+            " reason = :reason, due_at = {now+day}, escalations = escalations + 1"
+            " WHERE id = :id AND lease_token = :token AND state = 'leased'",
+            id=entry_id,
+            token=token,
+            reason=reason,
+            day=ESCALATED_RETRY_SECONDS,
+        ):
+            moved.append(entry_id)
+    return moved
+
+
+ESCALATED_RETRY_SECONDS = 86_400.0
+"""An escalated entry is tried once more a day by itself: an erasure is owed until it is done."""
