@@ -1,0 +1,207 @@
+"""What every eraser is judged with: a World (one store and an eraser on it) and a small stand-in for the drain.
+
+A store joins the suite with one module `world_NAME.py` beside this one, which has a context manager `open_world()`
+that yields a World. It must not import the eraser's internals: what is judged is what the contract promises.
+"""
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from expunge.models.entry import Entry
+from expunge.models.states import Action
+from expunge.tasks.erasers.contract import Answer, Eraser
+from expunge.tasks.outcomes import Outcome
+
+
+class Fault(StrEnum):
+    """What the store does to the delete calls (not to looks) while the fault is on."""
+
+    THROTTLE = "throttle"
+    """Asks for less, with a Retry-After of 7 seconds."""
+    UNAVAILABLE = "unavailable"
+    """A 5xx; nothing is done."""
+    DROP_AFTER = "drop_after"
+    """Does it, then closes the connection without an answer."""
+    DROP_BEFORE = "drop_before"
+    """Closes the connection and does nothing."""
+    GARBAGE = "garbage"
+    """A proxy's HTML page with status 200; nothing is done."""
+    MISSING_PAGE = "missing_page"
+    """A proxy's HTML page with status 404; nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCall:
+    """One delete call as the store's own access log has it."""
+
+    request_id: str | None
+    locators: tuple[str, ...]
+    status: int | None
+
+
+class World(Protocol):
+    """One store with an eraser on it. All targets that `make` makes live on the same account."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that `make` can make."""
+        ...
+
+    def make(self, kind: str) -> str:
+        """Create a target that exists, with parts if its kind has any, and give its locator."""
+        ...
+
+    def absent(self, kind: str) -> str:
+        """A well-formed locator of something that never existed."""
+        ...
+
+    def exists(self, kind: str, locator: str) -> bool:
+        """Whether anything of it is still there, seen by the store itself and not through the eraser."""
+        ...
+
+    def eraser(self) -> Eraser:
+        """The eraser under test; the same one every time."""
+        ...
+
+    def deletes(self) -> list[DeleteCall]:
+        """Every delete call since the world was opened, from the store's access log."""
+        ...
+
+    def fault(self, fault: Fault) -> AbstractContextManager[None]:
+        """Every delete call meets this fault while the context is open."""
+        ...
+
+
+def world_modules() -> dict[str, Callable[[], AbstractContextManager[World]]]:
+    """`open_world` of every world_*.py in this directory, by NAME."""
+    return {
+        path.stem.removeprefix("world_"): _load(path).open_world
+        for path in sorted(Path(__file__).parent.glob("world_*.py"))
+    }
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"conformance_{path.stem}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+_ids = count(1)
+
+
+def entry(kind: str, locator: str, **more: object) -> Entry:
+    """An entry as a claim would give it."""
+    made = Entry(
+        id=next(_ids),
+        case_id="case",
+        tenant=None,
+        subject="subject",
+        conversation=None,
+        account="account",
+        kind=kind,
+        locator=locator,
+        token="token",
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Played:
+    """What came of it: every answer, by the locator it was about."""
+
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    open: dict[int, Entry] = field(default_factory=dict)
+    """What is not settled: after a bad answer, or when the rounds were used up."""
+    calls: int = 0
+
+    def closing(self, locator: str) -> Answer:
+        """The target's own answer. Raises AssertionError if there is none, or more than one."""
+        own = [answer for answer in self.answers.get(locator, []) if _settles(answer)]
+        assert len(own) == 1, (locator, self.answers.get(locator))
+        return own[0]
+
+    def outcomes(self, locator: str) -> list[Outcome]:
+        """The outcomes about this locator, in order."""
+        return [answer.outcome for answer in self.answers.get(locator, [])]
+
+
+def _settles(answer: Answer) -> bool:
+    return answer.version is None and answer.outcome in (Outcome.DELETED, Outcome.ABSENT)
+
+
+def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: int = 40) -> Played:
+    """Drain these targets without a database: look, call, look again, until everything is closed or got a bad answer.
+
+    Children of composite targets become entries, and their parent is looked at again when they are gone. A bad answer
+    ends the entry's turn, as it would in a drain; give its entry to another `play` to try again.
+    """
+    played = Played()
+    todo = [t if isinstance(t, Entry) else entry(*t) for t in targets]
+    waiting: dict[int, tuple[Entry, set[int]]] = {}
+    for _ in range(rounds):
+        if not todo:
+            break
+        found = eraser.look(todo, time.monotonic() + 60)
+        by_id = {each.id: each for each in todo}
+        answers = list(found.answers)
+        for call in found.calls:
+            played.calls += 1
+            answers += _sent(call.send(call.entry_ids), call.entry_ids)
+        again = dict(by_id)
+        for answer in answers:
+            each = by_id[answer.entry_id]
+            played.answers.setdefault(each.locator, []).append(answer)
+            if answer.outcome in (Outcome.DELETED, Outcome.ABSENT) and answer.version is not None:
+                if each.id in again:
+                    again[each.id] = replace(again[each.id], had_parts=True)
+                continue
+            again.pop(each.id, None)
+            if not _settles(answer):
+                played.open[each.id] = each
+        for parts in found.parts:
+            parent = replace(again.pop(parts.entry_id), cursor=parts.cursor)
+            children = [entry(kind, locator, parent_id=parent.id) for kind, locator in parts.children]
+            if children:
+                parent = replace(parent, had_parts=True)
+            if parts.cursor is not None:
+                again[parent.id] = parent
+                waiting.setdefault(parent.id, (parent, set()))[1].update(child.id for child in children)
+            else:
+                before = waiting.pop(parent.id, (parent, set()))[1]
+                waiting[parent.id] = (parent, before | {child.id for child in children})
+            again.update({child.id: child for child in children})
+        todo = list(again.values())
+        ready = [
+            key
+            for key, (_, children) in waiting.items()
+            if key not in again and not children & (again.keys() | played.open.keys())
+        ]
+        todo += [replace(waiting.pop(key)[0], cursor=None) for key in ready]
+    played.open.update({each.id: each for each in todo})
+    played.open.update({parent.id: parent for parent, _ in waiting.values()})
+    return played
+
+
+def _sent(answers: Sequence[Answer], ids: Collection[int]) -> list[Answer]:
+    assert {answer.entry_id for answer in answers} <= set(ids), "an answer about an entry that was not marked"
+    return list(answers)
+
+
+def is_look(answer: Answer) -> bool:
+    """Whether a listing or a read decided."""
+    return answer.action is Action.LOOK
