@@ -1,0 +1,26 @@
+"""Makes what the tasks need from the settings."""
+
+from expunge.models.database import Database
+from expunge.tasks.runtime import Ring, Runtime
+from expunge.worker.settings import Settings
+
+
+def make_runtime(settings: Settings, *, ring: Ring | None = None, embedded: bool = False) -> Runtime:
+    """One for this process; nothing is connected yet. Raises ConfigurationError.
+
+    `ring` rings the doorbell of one lane; without it only the sweep finds new entries.
+    """
+    runtime = Runtime(
+        database=open_database(settings),
+        policy=settings.policy(embedded=embedded),
+        accounts=settings.accounts,
+        webhook=settings.webhook(),
+    )
+    if ring is not None:
+        runtime.ring = ring
+    return runtime
+
+
+def open_database(settings: Settings) -> Database:
+    """The database, with a connection for every drain, the sweep, and one to spare."""
+    return Database.open(settings.database_url, pool_size=settings.threads + 2)
