@@ -1,0 +1,156 @@
+"""The eraser of OpenAI's API and of servers that speak it: files, vector stores, conversations, stored responses.
+
+Documentation: OpenAI API reference, sections Files, Vector stores, Conversations, Responses, "Error codes" and
+"Debugging requests" (the headers `x-request-id`, `openai-organization`, `openai-project`).
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from expunge.models.entry import Entry
+from expunge.models.states import Action
+from expunge.models.targets import Kind, find_kind, locator_complaint
+from expunge.tasks.erasers.contract import (
+    AccountOptions,
+    Answer,
+    Call,
+    Check,
+    Looked,
+    Parts,
+    call_timeout,
+    utc_now,
+)
+from expunge.tasks.erasers.openai_answers import without_credentials
+from expunge.tasks.erasers.openai_check import check_account
+from expunge.tasks.erasers.openai_client import Client, CredentialsError
+from expunge.tasks.erasers.openai_conversation import Empty, list_items
+from expunge.tasks.erasers.openai_delete import DELETIONS, delete
+from expunge.tasks.erasers.openai_identity import Expected
+from expunge.tasks.outcomes import Outcome
+
+_BASE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
+
+
+class OpenAIOptions(AccountOptions):
+    """`[accounts.NAME]` with `store = "openai"`."""
+
+    store: Literal["openai"] = "openai"
+    base_url: str = "https://api.openai.com/v1"
+    """Of OpenAI, of one of its regions, or of a compatible server; with its path, without credentials."""
+    api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """The environment variable that holds the key; the key itself is never in the settings."""
+    organization: str | None = Field(default=None, min_length=1)
+    """Sent, and compared with what every answer says."""
+    project: str | None = Field(default=None, min_length=1)
+    """Sent, and compared with what every answer says."""
+    list_pages: int = Field(default=10, ge=1, le=1000)
+    """Pages of 100 items that one claim lists of a conversation."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, url: str) -> str:
+        if not _BASE_URL.fullmatch(url):
+            raise ValueError("must be an http or https address without credentials, query or fragment")
+        return url.rstrip("/")
+
+
+def _kinds() -> tuple[Kind, ...]:
+    kinds = tuple(kind for kind in map(find_kind, DELETIONS) if kind is not None)
+    assert len(kinds) == len(DELETIONS), "every kind that can be deleted has a shape in models/targets.py"
+    return kinds
+
+
+class OpenAIEraser:
+    """One account. One object a call: the API has no batch deletion of these."""
+
+    store: ClassVar[str] = "openai"
+    kinds: ClassVar[tuple[Kind, ...]] = _kinds()
+    options: ClassVar[type[AccountOptions]] = OpenAIOptions
+
+    def __init__(self, account: str, options: OpenAIOptions, *, lease_seconds: float) -> None:
+        self.account = account
+        self.batch = 1
+        self.timeout = call_timeout(options, lease_seconds)
+        self._list_pages = options.list_pages
+        self._expected = Expected(options.organization, options.project)
+        self._client = Client(
+            options.base_url,
+            options.api_key_env,
+            organization=options.organization,
+            project=options.project,
+            timeout=self.timeout,
+        )
+
+    def refuse(self, kind: str, locator: str) -> str | None:
+        """Kinds of other stores, and locators that have not the shape of their kind."""
+        if kind not in DELETIONS:
+            return f"kind {kind[:64]!r} is not one that an openai account erases: {', '.join(DELETIONS)}"
+        known = find_kind(kind)
+        return "its kind has no shape" if known is None else locator_complaint(known, locator)
+
+    def look(self, entries: Sequence[Entry], until: float) -> Looked:
+        """Conversations are listed; everything else is deleted without a look, since the API tells absent objects
+        apart by itself."""
+        looked = Looked()
+        for entry in entries:
+            self._look(entry, until, looked)
+        return looked
+
+    def _look(self, entry: Entry, until: float, looked: Looked) -> None:
+        if self.refuse(entry.kind, entry.locator) is not None:
+            looked.answers.append(self._malformed(entry))
+            return
+        try:
+            self._client.require_credentials()
+            if entry.kind != "conversation":
+                looked.calls.append(self._call(entry))
+                return
+            found = list_items(self._client, self._expected, entry, pages=self._list_pages, until=until)
+        except CredentialsError as error:
+            looked.answers.append(self._without_credentials(entry, error))
+            return
+        match found:
+            case Empty():
+                looked.calls.append(self._call(entry))
+            case Parts():
+                looked.parts.append(found)
+            case Answer():
+                looked.answers.append(found)
+            case None:
+                pass
+
+    def _call(self, entry: Entry) -> Call:
+        def send(ids: Collection[int]) -> list[Answer]:
+            if entry.id not in ids:
+                return []
+            try:
+                return [delete(self._client, self._expected, entry)]
+            except CredentialsError as error:
+                return [self._without_credentials(entry, error)]
+
+        return Call((entry.id,), send, DELETIONS[entry.kind].operation)
+
+    def _without_credentials(self, entry: Entry, error: CredentialsError) -> Answer:
+        operation = DELETIONS[entry.kind].operation
+        return without_credentials(entry, error, operation=operation, endpoint=self._client.base_url)
+
+    def _malformed(self, entry: Entry) -> Answer:
+        now = utc_now()
+        deletion = DELETIONS.get(entry.kind)
+        operation = deletion.operation if deletion is not None else "DELETE"
+        error = "MalformedLocator" if deletion is not None else "UnknownKind"
+        return Answer(entry.id, Outcome.REFUSED, operation, now, now, action=Action.LOOK, error=error)
+
+    def check(self) -> list[Check]:
+        """One read that changes nothing: a listing of at most one file."""
+        return check_account(self._client, self._expected)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+ERASER = OpenAIEraser

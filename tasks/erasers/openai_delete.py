@@ -1,0 +1,141 @@
+"""One delete call for each kind of object, and what confirms it.
+
+    kind                 success in the OpenAI API reference        confirmed by
+    file, vector_store,
+    conversation         {"id": …, "deleted": true}                 that body
+    response             the same, or no body at all                that body, else a look that finds it gone
+    conversation_item    the conversation, without a flag           a look that finds the item gone
+
+"Delete a conversation" says that its items are not deleted with it. So when the API answers for an item that the
+whole conversation is not found, nothing is known about the item: that is unconfirmed (`ParentAbsent`), not absent.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from expunge.models.entry import Entry
+from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.erasers.openai_answers import to_answer
+from expunge.tasks.erasers.openai_client import Client, Request
+from expunge.tasks.erasers.openai_errors import Problem, problem, unconfirmed
+from expunge.tasks.erasers.openai_identity import Expected
+from expunge.tasks.erasers.openai_naming import says_absent
+from expunge.tasks.erasers.openai_reply import Reply
+from expunge.tasks.outcomes import Outcome
+
+Ids = tuple[str, ...]
+"""A locator's path: `("conv_1", "msg_2")`; the last one is the object's own."""
+
+_INCONCLUSIVE = frozenset(
+    {Outcome.NO_ANSWER, Outcome.THROTTLED, Outcome.UNAVAILABLE, Outcome.REFUSED_SCOPE, Outcome.WRONG_IDENTITY}
+)
+"""Outcomes of a confirming look that say more about the store than about the object, and are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """How one kind is deleted."""
+
+    operation: str
+    delete: Callable[[Ids], Request]
+    look: Callable[[Ids], Request] | None = None
+    """The read that confirms, where the success does not."""
+    look_name: str = ""
+    needs_look: Callable[[Reply, Ids], bool] = lambda reply, ids: False
+
+
+def _returns_conversation(reply: Reply, ids: Ids) -> bool:
+    body = reply.json() or {}
+    return body.get("object") == "conversation" and body.get("id") == ids[0]
+
+
+DELETIONS: dict[str, Deletion] = {
+    "file": Deletion("DELETE /files", lambda ids: lambda sdk: sdk.files.with_raw_response.delete(ids[0])),
+    "vector_store": Deletion(
+        "DELETE /vector_stores", lambda ids: lambda sdk: sdk.vector_stores.with_raw_response.delete(ids[0])
+    ),
+    "conversation": Deletion(
+        "DELETE /conversations", lambda ids: lambda sdk: sdk.conversations.with_raw_response.delete(ids[0])
+    ),
+    "response": Deletion(
+        "DELETE /responses",
+        lambda ids: lambda sdk: sdk.responses.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.responses.with_raw_response.retrieve(ids[0]),
+        "GET /responses/{id}",
+        lambda reply, ids: reply.is_empty,
+    ),
+    "conversation_item": Deletion(
+        "DELETE /conversations/items",
+        lambda ids: lambda sdk: sdk.conversations.items.with_raw_response.delete(ids[1], conversation_id=ids[0]),
+        lambda ids: lambda sdk: sdk.conversations.items.with_raw_response.retrieve(ids[1], conversation_id=ids[0]),
+        "GET /conversations/{id}/items/{item_id}",
+        _returns_conversation,
+    ),
+}
+
+
+def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
+    """Delete an entry's object, and look afterwards where the success confirms nothing; both within the client's
+    timeout. Raises CredentialsError before anything is sent."""
+    how = DELETIONS[entry.kind]
+    ids = tuple(entry.locator.split("/"))
+    before = time.monotonic() + client.timeout
+    reply = client.send(how.delete(ids), before=before)
+    found = _about(reply, expected, ids)
+    detail: dict[str, object] | None = None
+    looked: Reply | None = None
+    if found is None:
+        if how.look is not None and how.needs_look(reply, ids):
+            looked = client.send(how.look(ids), before=before)
+            found = _confirmation(_about(looked, expected, ids))
+            detail = _of_look(looked, how.look_name, confirmed=found is None)
+        else:
+            found = _by_body(reply, ids[-1])
+    return to_answer(
+        entry, reply, found, operation=how.operation, endpoint=client.base_url, detail=detail, confirmed=looked
+    )
+
+
+def _about(reply: Reply, expected: Expected, ids: Ids) -> Problem | None:
+    """As `problem`, but knowing that an item can be asked for inside a conversation that is gone."""
+    found = problem(reply, expected, ids[-1])
+    if found is not None and found.outcome is Outcome.UNCONFIRMED and len(ids) > 1:
+        error = reply.error()
+        if reply.status == 404 and error is not None and says_absent(error, ids[0]):
+            return unconfirmed("ParentAbsent")
+    return found
+
+
+def _by_body(reply: Reply, id: str) -> Problem | None:
+    """The documented confirmation: this id, and `deleted` is true. Accepted (202) is not deleted."""
+    if reply.status != 200:
+        return unconfirmed("NotConfirmed")
+    if reply.is_empty:
+        return unconfirmed("EmptyBody")
+    body = reply.json()
+    if body is None:
+        return unconfirmed("NotTheStore")
+    if body.get("id") != id:
+        return unconfirmed("OtherId" if "id" in body else "NotConfirmed")
+    return None if body.get("deleted") is True else unconfirmed("NotDeleted")
+
+
+def _confirmation(found: Problem | None) -> Problem | None:
+    """What the confirming look makes of the deletion: gone confirms it, and nothing else does."""
+    if found is None:
+        return unconfirmed("StillThere")
+    if found.outcome is Outcome.ABSENT:
+        return None
+    if found.outcome in _INCONCLUSIVE:
+        return found
+    return unconfirmed(found.reason or found.error or "NotConfirmed")
+
+
+def _of_look(looked: Reply, name: str, *, confirmed: bool) -> dict[str, object]:
+    detail: dict[str, object] = {"confirmed_by" if confirmed else "confirm": name}
+    if looked.request_id is not None:
+        detail["confirm_request_id"] = looked.request_id
+    if looked.status is not None and not confirmed:
+        detail["confirm_status"] = looked.status
+    return detail
