@@ -1,7 +1,8 @@
 """Reading the outbox: what is still to be erased, and whether its lane is paused."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -51,7 +52,7 @@ def paused_lanes(database: Database, account: str | None = None) -> list[Lane]:
         return [lane for lane in all_lanes(tx, account) if lane.is_paused or lane.paused_by == PausedBy.BREAKER]
 
 
-def pause_of(row: RowDict, paused: Sequence[Lane]) -> Lane | None:
+def pause_of(row: Mapping[str, Any], paused: Sequence[Lane]) -> Lane | None:
     """The pause that keeps an entry waiting: its lane's, or that of the bucket it is in."""
     for lane in sorted(paused, key=lambda lane: lane.scope):
         if lane.account == row["account"] and (not lane.scope or f"{row['locator']}/".startswith(f"{lane.scope}/")):

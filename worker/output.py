@@ -46,7 +46,9 @@ class Column:
 
     def cell(self, row: Row) -> str:
         """The cell's text, printable."""
-        return shown(row[self.value] if isinstance(self.value, str) else self.value(row))
+        if isinstance(self.value, str):
+            return shown(row[self.value])
+        return shown(self.value(row))
 
 
 def print_json(pages: Pages) -> int:
@@ -130,7 +132,7 @@ def _print_blocks(blocks: Iterable[tuple[int, str]]) -> int:
     rows = 0
     with _until_nobody_reads():
         sys.stdout.flush()
-        stream = click.get_binary_stream("stdout")
+        stream = sys.stdout.buffer
         for size, text in blocks:
             stream.write(text.encode())
             stream.flush()
