@@ -84,7 +84,7 @@ def open_case(
     if nothing_found:
         _close_as_nothing_found(connection, case["id"])
     bell.announce(where, {target.account for target in fresh})
-    return Opened(case["id"], created, len(fresh), len(wanted) - len(fresh))
+    return Opened(str(case["id"]), created, len(fresh), len(wanted) - len(fresh))
 
 
 def _checked_targets(targets: Iterable[Target]) -> list[Target]:
@@ -156,8 +156,11 @@ def _insert_case(connection: Connection, case: dict[str, object]) -> bool:
 
 
 def _require_same_owner(connection: Connection, case: dict[str, object]) -> None:
+    """Locks the case as well, so that two calls for one case do not both add the same target."""
     found = connection.execute(
-        sa.select(ErasureCase.tenant, ErasureCase.subject).where(ErasureCase.id == case["id"])
+        sa.select(ErasureCase.tenant, ErasureCase.subject)
+        .where(ErasureCase.id == case["id"])
+        .with_for_update(key_share=True)
     ).one()
     if (found.tenant, found.subject) != (case["tenant"], case["subject"]):
         raise CaseConflict(f"case {case['id']} exists with another subject or tenant; nothing was written")

@@ -97,7 +97,9 @@ def _compile(template: str, dialect: str) -> sa.TextClause:
             seconds = f":skew + :{mark[4:]}" if "+" in mark else ":skew"
             if dialect == "postgresql":
                 return f"(clock_timestamp() + make_interval(secs => {seconds}))"
-            return f"strftime('{SQLITE_TIME.replace(':', chr(92) + ':')}000', 'now', printf('%+.3f seconds', {seconds}))"
+            return (
+                f"strftime('{SQLITE_TIME.replace(':', chr(92) + ':')}000', 'now', printf('%+.3f seconds', {seconds}))"
+            )
         if mark.startswith("in "):
             name = mark[3:]
             if dialect == "postgresql":

@@ -91,16 +91,17 @@ def ready_accounts(tx: Transaction) -> list[str]:
     return [row.account for row in rows]
 
 
-def escalate_account(tx: Transaction, account: str, reason: str, limit: int) -> Sequence[tuple[int, str]]:
-    """Escalate due entries of an account that the settings do not name; gives (id, case id). No call, no receipt."""
+def escalate_account(tx: Transaction, account: str, reason: str, limit: int) -> Sequence[tuple[int, str, int]]:
+    """Escalate due entries of an account that the settings do not name; gives (id, case id, attempt) of each. There was
+    no call, so there is no receipt."""
     rows = tx.rows(
         "UPDATE erasure_outbox SET state = 'escalated', reason = :reason, due_at = {now+day},"
         " escalations = escalations + 1 WHERE id IN ("
         "SELECT id FROM erasure_outbox WHERE account = :account AND state = 'ready' AND due_at <= {now}"
-        " ORDER BY due_at, id LIMIT :limit {skip locked}) AND state = 'ready' RETURNING id, case_id, escalations",
+        " ORDER BY due_at, id LIMIT :limit {skip locked}) AND state = 'ready' RETURNING id, case_id, attempt",
         account=account,
         reason=reason,
         limit=limit,
         day=ESCALATED_RETRY_SECONDS,
     )
-    return [(row.id, row.case_id) for row in rows if row.escalations == 1]
+    return [(row.id, row.case_id, row.attempt) for row in rows]

@@ -73,6 +73,17 @@ def _lane(row: Row[Any]) -> Lane:
     )
 
 
+def lanes_down(tx: Transaction, seconds: float) -> list[Lane]:
+    """Lanes whose breaker has been open for so long because the store gives no good answer."""
+    rows = tx.rows(
+        "SELECT account, scope FROM erasure_lane WHERE paused_by = 'breaker' AND NOT refused"
+        " AND paused_since <= {now+ago}",
+        ago=-seconds,
+    )
+    long = {(row.account, row.scope) for row in rows}
+    return [lane for lane in all_lanes(tx) if (lane.account, lane.scope) in long] if long else []
+
+
 def ensure_lane(tx: Transaction, account: str, scope: str = "") -> Lane:
     """The lane's row, made if there is none, and locked to the end of the transaction."""
     tx.run(
@@ -220,8 +231,7 @@ def leave_place(tx: Transaction, account: str, slot: int, *, token: str) -> None
 def free_places(tx: Transaction, account: str, places: int) -> int:
     """How many drains of a lane may still start."""
     row = tx.first(
-        "SELECT count(*) AS n FROM erasure_drain"
-        " WHERE account = :account AND slot < :places AND lease_until > {now}",
+        "SELECT count(*) AS n FROM erasure_drain WHERE account = :account AND slot < :places AND lease_until > {now}",
         account=account,
         places=places,
     )

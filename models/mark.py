@@ -23,9 +23,7 @@ class Marked:
     """A hold stands; they are `held` now."""
 
 
-def mark(
-    tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False
-) -> Marked:
+def mark(tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False) -> Marked:
     """Exactly these entries become `calling`, if they are still ours, their lease has not ended, no standing hold
     covers them, and their lane is not paused. It counts the attempt and extends the lease.
 

@@ -24,9 +24,9 @@ def add_notice(
     entry_id: int | None = None,
     account: str | None = None,
     **body: Any,
-) -> None:
-    """Owe a notice; one with the same `dedupe` is owed or sent already. `body` holds ids and codes only."""
-    tx.connection.execute(
+) -> bool:
+    """Owe a notice; False if one with the same `dedupe` is owed or sent already. `body` holds ids and codes only."""
+    result = tx.connection.execute(
         _INSERT,
         {
             "kind": str(kind),
@@ -37,6 +37,7 @@ def add_notice(
             "body": body,
         },
     )
+    return result.rowcount == 1
 
 
 def claim_notices(tx: Transaction, limit: int, *, again_after_seconds: float) -> list[Any]:

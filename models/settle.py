@@ -7,7 +7,6 @@ the token is still theirs. Writing a receipt twice is writing it once.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -64,7 +63,7 @@ def write_receipts(tx: Transaction, receipts: Sequence[Receipt]) -> None:
 
 
 def _write_postgresql(tx: Transaction, receipts: Sequence[Receipt]) -> None:
-    """One statement with binary arrays. A column that is the same in all rows, as most are within one call, goes once."""
+    """One statement with binary arrays. A column that is the same in all rows, as most are in one call, goes once."""
     arrays: list[str] = []
     names: list[str] = []
     selects: list[str] = []
@@ -151,6 +150,12 @@ def move(tx: Transaction, moves: Sequence[Move], *, token: str, lease_seconds: f
     )
 
 
+def escalated_among(tx: Transaction, ids: Collection[int]) -> list[int]:
+    """Those of the entries that are escalated."""
+    rows = tx.rows("SELECT id FROM erasure_outbox WHERE id {in ids} AND state = 'escalated'", ids=ids)
+    return [row.id for row in rows]
+
+
 def add_parts(
     tx: Transaction,
     parent_id: int,
@@ -214,5 +219,3 @@ def touch(tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: f
             token=token,
             lease=lease_seconds,
         )
-
-

@@ -59,8 +59,8 @@ class Runtime:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the process was asked to stop: what has not been called goes back at once."""
     on_step: Callable[[str], None] = _no_step
-    """Told of every named step of a drain: `claimed`, `looked`, `marked`, `called`, `settling`, `settled`. Tests stop or
-    kill the process there."""
+    """Told of every named step of a drain: `claimed`, `looked`, `marked`, `called`, `settling`, `settled`. Tests stop
+    or kill the process there."""
     _erasers: dict[str, Eraser] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

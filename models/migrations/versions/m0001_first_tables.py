@@ -249,9 +249,7 @@ def upgrade() -> None:
         _column("case_id", text, nullable=True),
         _column("entry_id", Identity, nullable=True),
         _column("hold_id", Identity, nullable=True),
-        sa.CheckConstraint(
-            "decision IN ('retry', 'waive', 'pause', 'resume', 'hold', 'release')", name="decision"
-        ),
+        sa.CheckConstraint("decision IN ('retry', 'waive', 'pause', 'resume', 'hold', 'release')", name="decision"),
         sa.CheckConstraint("actor <> ''", name="actor"),
         *_time_checks("at"),
         sqlite_autoincrement=True,

@@ -1,0 +1,341 @@
+"""One claim, driven through look, mark, call and settle.
+
+Nothing is called that is not marked; no transaction is open while a store is asked; and whatever happens, every entry
+of the claim is settled, or goes back to the outbox, or keeps a lease that the sweep will end.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from expunge.models.claim import Claim
+from expunge.models.entry import Entry
+from expunge.models.lanes import Lane, deferral
+from expunge.models.mark import Marked, escalate_untriable, mark, release
+from expunge.models.notices import add_notice
+from expunge.models.settle import add_parts
+from expunge.models.states import Action, NoticeKind
+from expunge.models.targets import find_kind, locator_complaint
+from expunge.tasks.backoff import backoff
+from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, Parts, utc_now
+from expunge.tasks.health import LONGEST_PROBE_WAIT
+from expunge.tasks.receipts import missing, raised
+from expunge.tasks.runtime import Runtime
+from expunge.tasks.settling import Settlement, decide, settle, tell, until_reachable, write
+
+log = structlog.get_logger()
+
+MOST_ROUNDS = 3
+"""Complete listings of a composite target that still found parts, before a person is asked."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Entries that are looked at and called together."""
+
+    entries: list[Entry]
+    probe: bool = False
+
+
+class Batch:
+    """What one claim got."""
+
+    def __init__(self, runtime: Runtime, eraser: Eraser, claim: Claim, *, claimed_at: float) -> None:
+        """`claimed_at` is a `time.monotonic()` moment before the claim: the lease has not begun earlier."""
+        self._runtime = runtime
+        self._eraser = eraser
+        self._claim = claim
+        self._account = eraser.account
+        self._lease = runtime.policy.lease_seconds
+        self._look_until = claimed_at + self._lease / 2
+        self._open = {entry.id: entry for entry in claim.entries}
+        self._token = claim.entries[0].token
+        self.calls = 0
+        self.settled = 0
+
+    def run(self) -> None:
+        """Drive it as far as time and the stop signal allow; the rest goes back, uncounted."""
+        try:
+            triable = self._escalate_untriable(list(self._open.values()))
+            for group in self._groups(triable):
+                if self._must_stop():
+                    break
+                self._drive(group)
+        finally:
+            self._give_back()
+
+    def _must_stop(self) -> bool:
+        return self._runtime.stopping.is_set() or time.monotonic() >= self._look_until
+
+    def _give_back(self) -> None:
+        """What no call was begun about is `ready` again at once."""
+        left = list(self._open)
+        if not left:
+            return
+
+        def give() -> None:
+            with self._runtime.database.begin() as tx:
+                release(tx, left, token=self._token)
+
+        until_reachable(give)
+        self._open.clear()
+
+    def _escalate_untriable(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Sort out what plain SQL may have brought and no call can be made for."""
+        sick: list[tuple[int, str]] = []
+        for entry in entries:
+            wrong = self._complaint(entry)
+            if wrong is not None:
+                sick.append((entry.id, wrong))
+        if not sick:
+            return list(entries)
+        by_id = dict(self._open)
+        with self._runtime.database.begin() as tx:
+            moved = escalate_untriable(tx, sick, token=self._token)
+            for entry_id, reason in sick:
+                entry = by_id[entry_id]
+                if entry_id in moved and entry.escalations == 0:
+                    add_notice(
+                        tx,
+                        NoticeKind.ENTRY_ESCALATED,
+                        f"{entry_id}/{entry.attempt}",
+                        case_id=entry.case_id,
+                        entry_id=entry_id,
+                        account=entry.account,
+                        kind_of_target=entry.kind[:64],
+                        reason=reason,
+                    )
+        for entry_id, reason in sick:
+            self._open.pop(entry_id, None)
+            log.warning(
+                "entry.escalated",
+                lane=self._account,
+                case_id=by_id[entry_id].case_id,
+                entry_id=entry_id,
+                reason=reason,
+            )
+        bad = {entry_id for entry_id, _ in sick}
+        return [entry for entry in entries if entry.id not in bad]
+
+    def _complaint(self, entry: Entry) -> str | None:
+        kind = find_kind(entry.kind)
+        if kind is None or all(kind.name != ours.name for ours in self._eraser.kinds):
+            return f"kind: store {self._eraser.store} cannot erase this kind"
+        return locator_complaint(kind, entry.locator) or self._eraser.refuse(entry.kind, entry.locator)
+
+    def _groups(self, entries: Sequence[Entry]) -> list[_Group]:
+        """Split so that one sick entry never takes its neighbours down for good: what lost its lease once is called at
+        half the size, from the second time on alone. Entries of a paused bucket are put off, but for one probe."""
+        entries, probes = self._defer_paused_scopes(entries)
+        groups = [_Group([probe], probe=True) for probe in probes]
+        sound = [entry for entry in entries if entry.lost_leases == 0]
+        once = [entry for entry in entries if entry.lost_leases == 1]
+        if sound:
+            groups.append(_Group(sound, probe=self._claim.probe))
+        half = max(1, min(self._eraser.batch, len(once)) // 2)
+        groups += [_Group(once[start : start + half], self._claim.probe) for start in range(0, len(once), half)]
+        groups += [_Group([entry], self._claim.probe) for entry in entries if entry.lost_leases > 1]
+        return groups
+
+    def _defer_paused_scopes(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+        scoped = [lane for scope, lane in self._claim.lanes.items() if scope and lane.paused_by is not None]
+        probes: list[Entry] = []
+        left = list(entries)
+        for lane in scoped:
+            mine = [entry for entry in left if in_scope(entry.locator, lane.scope)]
+            if not mine:
+                continue
+            left = [entry for entry in left if not in_scope(entry.locator, lane.scope)]
+            if not lane.is_paused:
+                probes.append(mine.pop(0))
+            delay = self._seconds_paused(lane) if lane.is_paused else LONGEST_PROBE_WAIT
+            ids = [entry.id for entry in mine]
+            with self._runtime.database.begin() as tx:
+                release(tx, ids, token=self._token, delay_seconds=delay, reason=deferral(lane.scope))
+            for entry_id in ids:
+                self._open.pop(entry_id)
+        return left, probes
+
+    def _seconds_paused(self, lane: Lane) -> float:
+        if lane.paused_until is None:
+            return LONGEST_PROBE_WAIT
+        return max(1.0, (lane.paused_until - utc_now() - self._runtime.database.skew).total_seconds())
+
+    def _drive(self, group: _Group) -> None:
+        """Look, call, and look again at those whose parts were settled, until all are closed or time is up."""
+        pending = group.entries
+        while pending and not self._must_stop():
+            looked = self._look(pending)
+            self._runtime.on_step("looked")
+            for parts in looked.parts:
+                self._add_parts(parts)
+            self._settle_looked(looked.answers, group)
+            again = self._run_calls(looked.calls, group)
+            pending = [self._open[entry_id] for entry_id in again if entry_id in self._open]
+
+    def _look(self, entries: Sequence[Entry]) -> Looked:
+        assert not self._runtime.database.in_transaction, "a store is never asked inside a transaction"
+        began = utc_now()
+        try:
+            return self._eraser.look(entries, self._look_until)
+        except Exception as error:
+            log.warning("look.raised", lane=self._account, error=type(error).__name__)
+            now = utc_now()
+            return Looked([raised(entry, error, began, now, "look", Action.LOOK) for entry in entries])
+
+    def _add_parts(self, parts: Parts) -> None:
+        entry = self._open.pop(parts.entry_id, None)
+        if entry is None:
+            return
+        if entry.rounds >= MOST_ROUNDS and entry.cursor is None and parts.children:
+            self._open[entry.id] = entry
+            self._escalate_still_filling(entry)
+            return
+        policy = self._runtime.policy
+        with self._runtime.database.begin() as tx:
+            _, own = add_parts(
+                tx,
+                entry.id,
+                entry.case_id,
+                entry.account,
+                parts.children,
+                token=self._token,
+                cursor=parts.cursor,
+                delay_seconds=backoff(1, base=policy.retry_base_seconds, most=policy.retry_max_seconds),
+            )
+        log.info("entry.unfolded", lane=self._account, case_id=entry.case_id, entry_id=entry.id, parts=own)
+
+    def _escalate_still_filling(self, entry: Entry) -> None:
+        with self._runtime.database.begin() as tx:
+            reason = f"still filling up after {MOST_ROUNDS} complete listings"
+            moved = escalate_untriable(tx, [(entry.id, reason)], token=self._token)
+            if moved and entry.escalations == 0:
+                add_notice(
+                    tx,
+                    NoticeKind.ENTRY_ESCALATED,
+                    f"{entry.id}/{entry.attempt}",
+                    case_id=entry.case_id,
+                    entry_id=entry.id,
+                    account=entry.account,
+                    kind_of_target=entry.kind,
+                    reason=reason,
+                )
+        self._open.pop(entry.id)
+        log.warning("entry.escalated", lane=self._account, case_id=entry.case_id, entry_id=entry.id, reason=reason)
+
+    def _settle_looked(self, answers: Sequence[Answer], group: _Group) -> None:
+        """What the look alone decided is marked and settled in one transaction: the attempt is counted, and a hold or a
+        pause that stands is respected, as with a call. There was no delete call, so a lost lease loses nothing."""
+        answers = [answer for answer in answers if answer.entry_id in self._open]
+        if not answers:
+            return
+        entries = {answer.entry_id: self._open[answer.entry_id] for answer in answers}
+        result: list[tuple[Marked, Settlement | None]] = []
+
+        def work() -> None:
+            with self._runtime.database.begin() as tx:
+                marked = mark(tx, list(entries), token=self._token, lease_seconds=self._lease, probe=group.probe)
+                settlement = None
+                if marked.attempts:
+                    kept = [answer for answer in answers if answer.entry_id in marked.attempts]
+                    ours = {entry_id: entries[entry_id] for entry_id in marked.attempts}
+                    settlement = decide(self._runtime, self._account, ours, kept, marked.attempts, probe=group.probe)
+                    write(tx, self._runtime, settlement, known=self._claim.lanes, scopes=self._scopes(ours))
+                self._runtime.on_step("settling")
+            result[:] = [(marked, settlement)]
+
+        until_reachable(work)
+        marked, settlement = result[0]
+        for entry_id in marked.held:
+            self._open.pop(entry_id, None)
+        if settlement is not None:
+            self._closed(settlement)
+            tell(settlement)
+        self._runtime.on_step("settled")
+
+    def _closed(self, settlement: Settlement) -> None:
+        again = set(settlement.again)
+        for entry_id in {answer.entry_id for answer in settlement.answers}:
+            if entry_id in again:
+                self._open[entry_id] = replace(self._open[entry_id], had_parts=True)
+            else:
+                self._open.pop(entry_id, None)
+                self.settled += 1
+
+    def _scopes(self, entries: dict[int, Entry]) -> frozenset[str]:
+        return frozenset(
+            scope
+            for scope in self._claim.lanes
+            if scope and any(in_scope(entry.locator, scope) for entry in entries.values())
+        )
+
+    def _run_calls(self, calls: Sequence[Call], group: _Group) -> list[int]:
+        """Mark, call and settle one call after the other; a settle and the next call's mark share a transaction."""
+        again: list[int] = []
+        marked: Marked | None = None
+        marked_at = 0.0
+        for number, call in enumerate(calls):
+            if self._runtime.stopping.is_set():
+                break
+            if marked is None:
+                marked_at = time.monotonic()
+                with self._runtime.database.begin() as tx:
+                    marked = mark(tx, call.entry_ids, token=self._token, lease_seconds=self._lease, probe=group.probe)
+            for entry_id in marked.held:
+                self._open.pop(entry_id, None)
+            attempts, held, marked = marked.attempts, marked.held, None
+            if not attempts:
+                if held:
+                    continue
+                break  # the lane was paused, or the lease is gone: so it is for the calls behind this one
+            self._runtime.on_step("marked")
+            if self._runtime.stopping.is_set() or time.monotonic() > marked_at + self._lease - self._eraser.timeout:
+                break  # the lease may end before the answer: whoever has it then would call as well
+            entries = {entry_id: self._open[entry_id] for entry_id in attempts}
+            answers = self._send(call, entries)
+            self._runtime.on_step("called")
+            settlement = decide(self._runtime, self._account, entries, answers, attempts, probe=group.probe)
+            upcoming: Sequence[int] = ()
+            if number + 1 < len(calls) and not self._runtime.stopping.is_set():
+                upcoming = calls[number + 1].entry_ids
+            marked_at = time.monotonic()
+            # from here on these entries are settled, or their settle is repeated while the process lives
+            self._closed(settlement)
+            marked = settle(
+                self._runtime,
+                settlement,
+                known=self._claim.lanes,
+                scopes=self._scopes(entries),
+                next_ids=upcoming,
+                probe=group.probe,
+            )
+            if not upcoming:
+                marked = None
+            again += settlement.again
+        return again
+
+    def _send(self, call: Call, entries: dict[int, Entry]) -> list[Answer]:
+        """The call itself. At least one answer for every entry it was about, and none about any other."""
+        assert not self._runtime.database.in_transaction, "a store is never called inside a transaction"
+        self.calls += 1
+        began = utc_now()
+        try:
+            answers = call.send(list(entries))
+        except Exception as error:
+            log.warning("call.raised", lane=self._account, error=type(error).__name__)
+            now = utc_now()
+            return [raised(entry, error, began, now, call.operation, Action.DELETE) for entry in entries.values()]
+        known = [answer for answer in answers if answer.entry_id in entries]
+        if len(known) < len(answers):
+            log.error("call.answered_others", lane=self._account, answers=len(answers) - len(known))
+        answered = {answer.entry_id for answer in known}
+        now = utc_now()
+        unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered]
+        return known + [missing(entry, began, now, call.operation) for entry in unanswered]
+
+
+def in_scope(locator: str, scope: str) -> bool:
+    """Whether a locator lies in a bucket."""
+    return locator == scope or locator.startswith(scope + "/")

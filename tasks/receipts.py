@@ -1,0 +1,142 @@
+"""Receipts from answers. Nothing that a store says gets in that is longer, or other, than a receipt may hold."""
+
+import math
+import re
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from expunge.models.entry import Entry, Receipt
+from expunge.models.states import Action, ReceiptStatus
+from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.outcomes import Outcome
+from expunge.tasks.verdict import RULES, error_of
+
+_NAMESPACE = uuid.UUID("6f1f8f3e-7a57-4a0c-9d3c-0c3b6f1d7e55")
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_LONGEST = 1100
+_PURGED_LATER = (ReceiptStatus.DELETED, ReceiptStatus.ALREADY_ABSENT)
+
+
+def receipt_id(entry: Entry, attempt: int, part: str) -> str:
+    """Known before the call: the entry, its lease and the number of the attempt name it."""
+    return str(uuid.uuid5(_NAMESPACE, f"{entry.token}/{entry.id}/{attempt}/{part}"))
+
+
+def make_receipt(
+    entry: Entry, answer: Answer, attempt: int, *, store: str, number: int, purge_window_days: int | None
+) -> Receipt:
+    """The receipt of one answer about one entry; `number` tells several answers about one entry apart."""
+    rule = RULES[answer.outcome]
+    error = error_of(answer)
+    detail = dict(answer.detail or {})
+    if rule.fixed_error and answer.error and answer.error != error:
+        detail["code"] = _code(answer.error)
+    if answer.retry_after is not None:
+        detail["retry_after"] = answer.retry_after
+    if answer.retain_until is not None:
+        detail["retain_until"] = answer.retain_until.isoformat()
+    return Receipt(
+        id=receipt_id(entry, attempt, f"{number}"),
+        case_id=entry.case_id,
+        entry_id=entry.id,
+        tenant=entry.tenant,
+        subject=entry.subject,
+        conversation=entry.conversation,
+        account=entry.account,
+        store=store,
+        kind=entry.kind,
+        locator=entry.locator,
+        version=_text(answer.version),
+        attempt=attempt,
+        action=str(answer.action),
+        operation=_text(answer.operation),
+        status=str(rule.status),
+        request_id=_text(answer.request_id),
+        http_status=answer.http_status,
+        error=None if error is None else _code(error),
+        detail=_clean(detail) or None,
+        endpoint=_text(answer.endpoint),
+        region=_text(answer.region),
+        called_at=answer.called_at,
+        at=answer.at,
+        purge_due_at=_purge_due(rule.status, answer.at, purge_window_days) if answer.version is None else None,
+    )
+
+
+def interrupted(entry: Entry, store: str | None, at: datetime) -> Receipt:
+    """The receipt of an attempt whose worker died or hangs: the store may have acted, or not."""
+    return Receipt(
+        id=receipt_id(entry, entry.attempt, "interrupted"),
+        case_id=entry.case_id,
+        entry_id=entry.id,
+        tenant=entry.tenant,
+        subject=entry.subject,
+        conversation=entry.conversation,
+        account=entry.account,
+        store=store,
+        kind=entry.kind,
+        locator=entry.locator,
+        attempt=entry.attempt,
+        action=str(Action.DELETE),
+        status=str(ReceiptStatus.UNKNOWN),
+        error="Interrupted",
+        at=at,
+    )
+
+
+def bare(receipt: Receipt) -> Receipt:
+    """The same receipt without anything that the store said but the outcome: for a database that refuses the rest."""
+    return Receipt(
+        **{
+            name: getattr(receipt, name)
+            for name in (
+                "id", "case_id", "entry_id", "tenant", "subject", "conversation", "account", "store", "kind", "locator",
+                "attempt", "action", "status", "at", "called_at", "purge_due_at",
+            )
+        },
+        version=None if receipt.version is None else "unstorable",
+        operation=receipt.operation,
+        error=receipt.error,
+        detail={"dropped": "the database refused the rest of this answer"},
+    )  # fmt: skip
+
+
+def missing(entry: Entry, called_at: datetime, at: datetime, operation: str) -> Answer:
+    """The answer about an entry that an eraser said nothing about."""
+    return Answer(entry.id, Outcome.LEFT_OUT, operation, called_at, at)
+
+
+def raised(
+    entry: Entry, error: BaseException, called_at: datetime, at: datetime, operation: str, action: Action
+) -> Answer:
+    """The answer when an eraser raised, whatever it was."""
+    return Answer(entry.id, Outcome.ERROR, operation, called_at, at, action=action, error=type(error).__name__)
+
+
+def _purge_due(status: ReceiptStatus, at: datetime, days: int | None) -> datetime | None:
+    if days is None or status not in _PURGED_LATER:
+        return None
+    return at + timedelta(days=days)
+
+
+def _code(value: str) -> str:
+    return value if _CODE.fullmatch(value) else "UnrecognizedCode"
+
+
+def _text(value: str | None) -> str | None:
+    if value is None:
+        return None
+    return str(value).replace("\0", "").encode("utf-8", "replace").decode()[:_LONGEST]
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        return {_text(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(item) for item in value[:100]]
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _text(str(value))
