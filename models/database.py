@@ -124,9 +124,9 @@ class Transaction:
         bound = dict(parameters)
         if "{now" in template:
             bound["skew"] = self._skew
-        if self.dialect != "postgresql":
-            for name in re.findall(r"\{in (\w+)\}", template):
-                bound[name] = json.dumps(list(bound[name]))
+        for name in re.findall(r"\{in (\w+)\}", template):
+            ids = list(bound[name])
+            bound[name] = ids if self.dialect == "postgresql" else json.dumps(ids)
         return bound
 
     def rows(self, template: str, **parameters: Any) -> Sequence[Row[Any]]:

@@ -16,7 +16,7 @@ ERASER_GROUP = "expunge.erasers"
 
 _ACCOUNT = re.compile(r"[a-z][a-z0-9_]*")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _MAX_KEY_BYTES = 1024
 
 

@@ -257,9 +257,9 @@ class Batch:
 
     def _closed(self, settlement: Settlement) -> None:
         again = set(settlement.again)
-        for entry_id in {answer.entry_id for answer in settlement.answers}:
+        for entry_id, entry in settlement.entries.items():
             if entry_id in again:
-                self._open[entry_id] = replace(self._open[entry_id], had_parts=True)
+                self._open[entry_id] = replace(entry, had_parts=True)
             else:
                 self._open.pop(entry_id, None)
                 self.settled += 1
@@ -293,7 +293,8 @@ class Batch:
             self._runtime.on_step("marked")
             if self._runtime.stopping.is_set() or time.monotonic() > marked_at + self._lease - self._eraser.timeout:
                 break  # the lease may end before the answer: whoever has it then would call as well
-            entries = {entry_id: self._open[entry_id] for entry_id in attempts}
+            # whatever happens from here on, these are not given back: a call was begun, and its receipt is owed
+            entries = {entry_id: self._open.pop(entry_id) for entry_id in attempts}
             answers = self._send(call, entries)
             self._runtime.on_step("called")
             settlement = decide(self._runtime, self._account, entries, answers, attempts, probe=group.probe)
@@ -301,7 +302,6 @@ class Batch:
             if number + 1 < len(calls) and not self._runtime.stopping.is_set():
                 upcoming = calls[number + 1].entry_ids
             marked_at = time.monotonic()
-            # from here on these entries are settled, or their settle is repeated while the process lives
             self._closed(settlement)
             marked = settle(
                 self._runtime,

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import DBAPIError
-from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
 from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction, is_unreachable
@@ -184,7 +184,7 @@ def settle(
 def until_reachable(work: Callable[[], T]) -> T:
     """Do it, again and again while the database cannot be reached."""
     for attempt in Retrying(
-        retry=retry_if_exception(is_unreachable), wait=wait_exponential_jitter(initial=0.1, max=10.0), reraise=True
+        retry=retry_if_exception(is_unreachable), wait=wait_random_exponential(multiplier=0.1, max=10.0), reraise=True
     ):
         with attempt:
             result = work()
