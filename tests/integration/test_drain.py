@@ -250,7 +250,7 @@ def test_an_empty_prefix_was_already_absent(bench):
 
 def test_a_prefix_that_fills_up_for_ever_is_escalated(bench):
     bench.store.put("b/p/1")
-    bench.store.on_call = lambda locators: bench.store.put(f"b/p/{len(bench.store.log)}")
+    bench.store.on_call = lambda locators: bench.store.put(f"b/p/new-{len(bench.store.log)}")
     bench.open("b/p/", kind="prefix")
     for _ in range(10):
         bench.drain()
