@@ -137,15 +137,15 @@ class Accounts:
             named = ", ".join(sorted(self._options)) or "none"
             return f"account: {_quoted(target.account)} is not in the settings; there are: {named}"
         eraser = self._eraser(target.account)
-        wrong = complaint(target.account, target.kind, target.locator)
-        if wrong is not None:
-            return wrong
         kinds = [kind.name for kind in eraser.kinds]
         if target.kind not in kinds:
             return (
-                f"kind: {target.kind} is not erased by account {target.account}, whose store is {eraser.store};"
+                f"kind: {_quoted(target.kind)} is not erased by account {target.account} (store {eraser.store});"
                 f" it erases {', '.join(kinds)}"
             )
+        wrong = complaint(target.account, target.kind, target.locator)
+        if wrong is not None:
+            return wrong
         refused = eraser.refuse(target.kind, target.locator)
         return None if refused is None else f"locator: {refused}"
 

@@ -1,0 +1,89 @@
+"""Printing for people and programs."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from expunge.worker import output
+from expunge.worker.output import Column
+
+ROWS = [
+    {"id": 1, "locator": 'b/a,"q"\n\x1b[31m\u2028', "at": datetime(2026, 10, 18, 9, 30, tzinfo=UTC), "ok": True},
+    {"id": 2, "locator": None, "at": None, "ok": False},
+]
+
+
+def test_json_has_one_ascii_line_a_row_and_times_in_utc(capsysbinary):
+    rows = [*ROWS, {"id": 3, "at": datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1))), "detail": {"n": 1}}]
+    assert output.print_json([rows[:2], rows[2:]]) == 3
+    printed = capsysbinary.readouterr().out.decode("ascii")
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert lines[0] == {**ROWS[0], "at": "2026-10-18T09:30:00.000Z"}
+    assert lines[1] == ROWS[1]
+    assert lines[2] == {"id": 3, "at": "2025-12-31T23:00:00.000Z", "detail": {"n": 1}}
+
+
+def test_csv_reads_back(capsysbinary):
+    rows = [{**row, "detail": {"existed": "unknown"}} for row in ROWS]
+    assert output.print_csv([rows], ["id", "locator", "at", "ok", "detail"]) == 2
+    lines = list(csv.reader(io.StringIO(capsysbinary.readouterr().out.decode(), newline="")))
+    assert lines == [
+        ["id", "locator", "at", "ok", "detail"],
+        ["1", ROWS[0]["locator"], "2026-10-18T09:30:00.000Z", "true", '{"existed": "unknown"}'],
+        ["2", "", "", "false", '{"existed": "unknown"}'],
+    ]
+
+
+def test_csv_of_nothing_is_its_header(capsysbinary):
+    assert output.print_csv([], ["id", "locator"]) == 0
+    assert capsysbinary.readouterr().out == b"id,locator\n"
+
+
+COLUMNS = [Column("number", "id", right=True), Column("locator", "locator"), Column("when", "at")]
+
+
+def test_off_a_terminal_a_table_is_aligned_text_without_control_characters(capsys):
+    assert output.print_table([ROWS[:1], ROWS[1:]], COLUMNS) == 2
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["number", "locator", "when"]
+    assert first.startswith('     1  b/a,"q"\\n\\x1b[31m\\u2028  2026-10-18 09:30:00Z')
+    assert second == "     2"
+
+
+def test_on_a_terminal_a_locator_is_neither_markup_nor_an_escape_sequence(capsys, monkeypatch):
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    row = {"id": 1, "locator": "b/[red]x[/red]\x1b]0;title\x07", "at": None}
+    output.print_table([[row]], COLUMNS, title="[bold]t")
+    printed = capsys.readouterr().out
+    assert "b/[red]x[/red]\\x1b]0;title\\x07" in printed
+    assert "[bold]t" in printed
+
+
+def test_nothing_prints_no_table(capsys):
+    assert output.print_table([], COLUMNS, title="t") == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "call", ["print_json(pages)", "print_csv(pages, ['a'])", "print_table(pages, [Column('a', 'a')])"]
+)
+def test_a_reader_that_has_enough_ends_it_quietly(call):
+    reading, writing = os.pipe()
+    code = f"from expunge.worker.output import *\npages = ([{{'a': 'x' * 1000}}] * 100 for _ in range(100000))\n{call}"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    os.read(reading, 10)
+    os.close(reading)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_counts_have_their_plural():
+    assert [output.plural(1, "entry", "entries"), output.plural(1200, "line")] == ["1 entry", "1,200 lines"]
