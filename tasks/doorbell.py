@@ -1,9 +1,10 @@
 """The doorbell: a message that names a lane and nothing else. Losing every one of them loses nothing.
 
 **The caller never waits and never sees an error**: one background thread sends, with short timeouts. What cannot be
-sent is dropped; the sweep finds the rows. Rings of one lane that come together are sent once.
+sent is dropped; the sweep finds the rows. A host's rings of one lane that come together are sent once.
 """
 
+import logging
 import os
 import threading
 import time
@@ -12,7 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import structlog
 from celery import Celery
 from kombu import Connection, Producer
 
@@ -28,10 +28,13 @@ IDLE_SECONDS = 30.0
 """A connection that was idle for longer is made anew: something on the way may have forgotten it."""
 PAUSE_SECONDS = (1.0, 15.0)
 """After a failure: from, doubling, up to. What rings meanwhile is dropped."""
-MAX_LANES = 10_000
+MOST_LANES = 10_000
 """Waiting to be sent."""
+MOST_RINGS = 64
+"""Of one lane, waiting to be sent; each may start one more drain."""
 
-log = structlog.get_logger()
+# not structlog: in a host's process nobody has configured it, and it would print
+log = logging.getLogger(__name__)
 _all: "weakref.WeakSet[Doorbell]" = weakref.WeakSet()
 
 
@@ -57,7 +60,7 @@ def transport_options(broker_url: str) -> dict[str, Any]:
 
 
 class Doorbell:
-    """Rings lanes over a broker. Give `ring` to a Runtime, or the doorbell itself to `expunge.models.bell.hang`."""
+    """Rings lanes over a broker. A Runtime gets its `ring`, `expunge.models.bell.hang` the doorbell itself."""
 
     def __init__(self, broker: Celery | str) -> None:
         if isinstance(broker, str):
@@ -73,7 +76,7 @@ class Doorbell:
     def _begin(self) -> None:
         """The state of one process: after a fork it is made anew, since thread and connection are the parent's."""
         self._changed = threading.Condition()
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, int] = {}
         self._closing = False
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
@@ -83,16 +86,20 @@ class Doorbell:
         self._quiet_until = 0.0
 
     def __call__(self, lanes: Iterable[str]) -> None:
-        """Ring several lanes."""
+        """Something came into these lanes: one drain each will do, however many transactions said so."""
         for lane in lanes:
-            self.ring(lane)
+            self._wait(lane, at_most=1)
 
     def ring(self, lane: str) -> None:
-        """Ring one lane, later and elsewhere."""
+        """One more drain of this lane may start."""
+        self._wait(lane, at_most=MOST_RINGS)
+
+    def _wait(self, lane: str, *, at_most: int) -> None:
         with self._changed:
-            if self._closing or len(self._waiting) >= MAX_LANES:
+            if self._closing or (lane not in self._waiting and len(self._waiting) >= MOST_LANES):
                 return
-            self._waiting.add(lane)
+            rings = self._waiting.get(lane, 0)
+            self._waiting[lane] = max(rings, min(rings + 1, at_most))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="expunge-doorbell", daemon=True)
                 self._thread.start()
@@ -110,18 +117,19 @@ class Doorbell:
     def _run(self) -> None:
         try:
             while lanes := self._next():
-                for lane in lanes:
-                    self._send(lane)
+                for lane, rings in lanes.items():
+                    for _ in range(rings):
+                        self._send(lane)
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, GAP_SECONDS)
         finally:
             self._disconnect()
 
-    def _next(self) -> set[str]:
-        """The lanes to ring; none when the doorbell was closed."""
+    def _next(self) -> dict[str, int]:
+        """The lanes to ring, and how often; none when the doorbell was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
-            lanes, self._waiting = self._waiting, set()
+            lanes, self._waiting = self._waiting, {}
             return lanes
 
     def _send(self, lane: str) -> None:
@@ -140,11 +148,11 @@ class Doorbell:
                     raise
                 # the broker was restarted since: one more, on a new connection
                 self._publish(lane)
-        except Exception as error:  # noqa: BLE001  whatever a broker's client raises, a ring may be lost
+        except Exception as error:
             self._disconnect()
             self._pause = min(max(self._pause * 2, PAUSE_SECONDS[0]), PAUSE_SECONDS[1])
             self._quiet_until = time.monotonic() + self._pause
-            log.debug("doorbell.lost", lane=lane, error=type(error).__name__, pause_seconds=self._pause)
+            log.debug("doorbell.lost: %s; silent for %s s", type(error).__name__, self._pause)
         else:
             self._pause = 0.0
             self._used_at = time.monotonic()

@@ -1,11 +1,19 @@
 """Makes what the tasks need from the settings."""
 
+import threading
+
 from expunge.models.database import Database
 from expunge.tasks.runtime import Ring, Runtime
 from expunge.worker.settings import Settings
 
 
-def make_runtime(settings: Settings, *, ring: Ring | None = None, embedded: bool = False) -> Runtime:
+def make_runtime(
+    settings: Settings,
+    *,
+    ring: Ring | None = None,
+    stopping: threading.Event | None = None,
+    embedded: bool = False,
+) -> Runtime:
     """One for this process; nothing is connected yet. Raises ConfigurationError.
 
     `ring` rings the doorbell of one lane; without it only the sweep finds new entries.
@@ -18,6 +26,8 @@ def make_runtime(settings: Settings, *, ring: Ring | None = None, embedded: bool
     )
     if ring is not None:
         runtime.ring = ring
+    if stopping is not None:
+        runtime.stopping = stopping
     return runtime
 
 

@@ -31,7 +31,8 @@ def _broker(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme.lower() not in BROKERS:
         raise ValueError(f"must begin with one of {', '.join(name + '://' for name in BROKERS)}")
-    return url
+    # a broker in memory has no host, and kombu warns when it has to make one up
+    return "memory://localhost/" if scheme.lower() == "memory" else url
 
 
 def _database(url: str) -> str:
@@ -71,7 +72,7 @@ class Settings(BaseSettings):
 
     database_url: Annotated[str, AfterValidator(_database)] = Field(default="sqlite:///expunge.db", repr=False)
     """`sqlite:///FILE` (relative to where the process runs) or `postgresql+psycopg://…`."""
-    broker_url: Annotated[str, AfterValidator(_broker)] = Field(default="memory://", repr=False)
+    broker_url: Annotated[str, AfterValidator(_broker)] = Field(default="memory://localhost/", repr=False)
     """`memory://` for one process (`expunge up`), else what Celery's workers share: `redis://…`, `amqp://…`, `sqs://…`."""
     lease_seconds: Seconds = 300.0
     """A mark or settle extends it for the entries it touches; client timeouts are at most a third of it."""
@@ -121,9 +122,14 @@ class Settings(BaseSettings):
         return (_Environment(settings_cls), init_settings)
 
     @property
+    def broker_scheme(self) -> str:
+        """`redis`, `amqp` …"""
+        return self.broker_url.partition("://")[0].lower()
+
+    @property
     def in_memory(self) -> bool:
         """Whether the broker lives in one process only."""
-        return self.broker_url.lower().startswith("memory:")
+        return self.broker_scheme == "memory"
 
     def sweep_interval(self, *, embedded: bool = False) -> float:
         """Seconds between two sweeps."""

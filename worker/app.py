@@ -1,0 +1,58 @@
+"""What Celery's command line loads: `celery -A expunge.worker.app worker` and `… beat`, from any folder.
+
+The settings come from EXPUNGE_CONFIG, ./expunge.toml and the environment. Wrong ones end the process with one line.
+"""
+
+from typing import Any
+
+import structlog
+from celery import signals
+
+from expunge.models import bell, schema
+from expunge.models.errors import ConfigurationError, SchemaError
+from expunge.worker.celery_app import OneRuntime, make_app
+from expunge.worker.logging import configure_logging
+from expunge.worker.sources import load_settings
+
+log = structlog.get_logger()
+
+try:
+    settings = load_settings()
+    settings.webhook()
+except ConfigurationError as error:
+    raise SystemExit(f"expunge: {error}") from None
+if settings.in_memory:
+    raise SystemExit(
+        "expunge: broker_url is memory://, which no other process hears: name a broker that all workers share, "
+        "or run expunge up"
+    )
+
+runtime = OneRuntime(settings)
+app = make_app(settings, runtime)
+
+
+@signals.setup_logging.connect(weak=False)
+def _our_logging(**_: Any) -> None:
+    """Being connected keeps Celery from setting up its own."""
+    configure_logging(settings.log_level)
+
+
+@signals.worker_init.connect(weak=False)
+def _begin(**_: Any) -> None:
+    bell.take_down()  # a runtime rings by itself
+    try:
+        schema.require(runtime.get().database)
+    except SchemaError as error:
+        raise SystemExit(f"expunge: {error}") from None
+    except Exception as error:
+        log.warning("database.unreachable", error=type(error).__name__)
+
+
+@signals.worker_shutting_down.connect(weak=False)
+def _stopping(**_: Any) -> None:
+    runtime.stopping.set()
+
+
+@signals.worker_shutdown.connect(weak=False)
+def _end(**_: Any) -> None:
+    runtime.close()

@@ -1,0 +1,57 @@
+"""expunge up."""
+
+import click
+
+from expunge.models.database import Database
+from expunge.worker.follow import ReceiptFollower
+from expunge.worker.invocation import Invocation, pass_invocation
+from expunge.worker.logging import configure_logging
+from expunge.worker.output import print_json
+from expunge.worker.progress import Bar, Tally, summarise
+from expunge.worker.run import prepare, run
+from expunge.worker.signals import StopSignals
+
+SOMETHING_LEFT = 3
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="End when nothing is left that can move by itself.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End after so many seconds.")
+@click.option("--json", "as_json", is_flag=True, help="Print receipts as they come, one JSON object a line.")
+@click.pass_context
+@pass_invocation
+def up(invocation: Invocation, context: click.Context, until_idle: bool, timeout: float | None, as_json: bool) -> None:
+    """Worker and beat in one process.
+
+    Without settings: a SQLite file and a broker in memory. Creates the tables on SQLite. SIGTERM and SIGINT end it
+    cleanly: calls under way are settled, the rest is ready for the next worker; a second one ends it at once.
+
+    With --until-idle it waits for retries that come within retry_max_seconds. Exit code 3 says that something is left:
+    escalated, held, retained, paused, or the time was up.
+
+    \b
+    Examples:
+      expunge up
+      expunge up --until-idle --timeout 600 --json > receipts.jsonl
+    """
+    settings = invocation.settings
+    with StopSignals() as signals:
+        tally = Tally()
+        with Bar(tally, shown=False if as_json else None) as bar:
+            configure_logging(settings.log_level)
+            prepare(invocation.any_database)
+            follower = ReceiptFollower(invocation.any_database)
+
+            def look(database: Database, last: bool = False) -> None:
+                for rows in follower.look(last=last):
+                    tally.add(rows)
+                    if as_json:
+                        print_json([rows])
+                bar.update(database)
+
+            ran = run(settings, signals, until_idle=until_idle, timeout=timeout, on_look=look)
+            look(invocation.any_database, last=True)
+    if not as_json:
+        summarise(ran, tally)
+    if until_idle and not signals.asked and not ran.nothing_left:
+        context.exit(SOMETHING_LEFT)
