@@ -92,7 +92,8 @@ class Parts:
     """What a page or more of a composite target's listing found.
 
     `cursor` is where the next claim goes on; None when this listing came to its end. An empty list with no cursor is
-    not given as Parts: that is the end, and the eraser answers or calls.
+    given only for an entry whose listing went on from a cursor: it waits for the parts found before, and is then listed
+    from the start. A listing from the start that finds nothing is the end, and the eraser answers or calls.
     """
 
     entry_id: int

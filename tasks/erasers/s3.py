@@ -1,0 +1,213 @@
+"""S3 and what calls itself S3: objects, in buckets with and without versions, and prefixes.
+
+How an object goes: in a bucket that never had versions, a listing tells which of the wanted keys are there, and
+DeleteObjects removes those; in any other, every version and delete marker of exactly that key is deleted by its id, and
+the key is listed again until nothing is left. The parts of this eraser are in the modules s3_*.py beside it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from expunge.models.entry import Entry
+from expunge.models.states import Action
+from expunge.models.targets import Kind, find_kind, split_object
+from expunge.tasks.erasers.contract import AccountOptions, Answer, Check, Looked, Parts, call_timeout, utc_now
+from expunge.tasks.erasers.s3_buckets import Buckets, Versioning
+from expunge.tasks.erasers.s3_check import check_account
+from expunge.tasks.erasers.s3_client import CallFailed, S3Client
+from expunge.tasks.erasers.s3_deletes import Deletes, Wanted
+from expunge.tasks.erasers.s3_errors import UNSUPPORTED_CODES
+from expunge.tasks.erasers.s3_keys import goes_singly, is_url_safe
+from expunge.tasks.erasers.s3_options import S3Options, why_refused
+from expunge.tasks.erasers.s3_pages import ObjectPages, VersionPages
+from expunge.tasks.erasers.s3_prefix import look_under
+from expunge.tasks.erasers.s3_presence import Finding, survey
+from expunge.tasks.outcomes import Outcome
+
+_TOLD = 3
+"""A look that fails for a reason that pauses the lane or the bucket is told to this many of the entries that it was
+for, which is enough to see that it is not the entries' fault. The others go back uncounted."""
+
+_PAUSING = frozenset(
+    {Outcome.THROTTLED, Outcome.UNAVAILABLE, Outcome.NO_ANSWER, Outcome.UNCONFIRMED, Outcome.REFUSED_SCOPE}
+)
+
+
+def _kind(name: str) -> Kind:
+    kind = find_kind(name)
+    assert kind is not None
+    return kind
+
+
+class S3Eraser:
+    """One account at one S3 endpoint (contract.Eraser)."""
+
+    store: ClassVar[str] = "s3"
+    kinds: ClassVar[tuple[Kind, ...]] = (_kind("object"), _kind("prefix"))
+    options: ClassVar[type[AccountOptions]] = S3Options
+
+    def __init__(self, account: str, options: S3Options, *, lease_seconds: float) -> None:
+        # a call with what is looked up after it is two requests, and must end well within half the lease
+        request_seconds = min(call_timeout(options, lease_seconds), lease_seconds / 5)
+        self.account = account
+        self.batch = options.keys_per_call
+        self.timeout = 2 * request_seconds
+        self._options = options
+        self._client = S3Client(options, request_seconds=request_seconds)
+        self._buckets = Buckets(self._client)
+        self._deletes = Deletes(self._client, self._buckets, options, lock_seconds=request_seconds / 2)
+
+    def refuse(self, kind: str, locator: str) -> str | None:
+        return why_refused(self._options, kind, locator)
+
+    def look(self, entries: Sequence[Entry], until: float) -> Looked:
+        looked = Looked()
+        objects: dict[str, dict[str, list[Entry]]] = {}
+        prefixes = []
+        for entry in entries:
+            if self.refuse(entry.kind, entry.locator) is not None:
+                looked.answers.append(_not_sent(entry, "OutsideAllow"))
+            elif entry.kind == "prefix":
+                prefixes.append(entry)
+            else:
+                bucket, key = split_object(entry.locator)
+                objects.setdefault(bucket, {}).setdefault(key, []).append(entry)
+
+        def go_on() -> bool:
+            return time.monotonic() < until
+
+        for bucket, wanted in objects.items():
+            self._look_at_bucket(bucket, wanted, looked, go_on)
+        for entry in prefixes:
+            self._look_at_prefix(entry, looked, go_on)
+        return looked
+
+    def check(self) -> list[Check]:
+        return list(check_account(self._client, self._options))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _look_at_bucket(
+        self, bucket: str, wanted: dict[str, list[Entry]], looked: Looked, go_on: Callable[[], bool]
+    ) -> None:
+        if not go_on():
+            return
+        wanted = dict(wanted)
+        for key in [key for key in wanted if goes_singly(key) and not is_url_safe(key)]:
+            looked.answers += [_not_sent(entry, "UnrepresentableKey") for entry in wanted.pop(key)]
+        try:
+            versioning = self._buckets.versioning(bucket)
+        except CallFailed as failure:
+            _tell(failure, wanted.values(), looked)
+            return
+        if versioning is not Versioning.NEVER:
+            if self._look_for_versions(bucket, wanted, versioning, looked, go_on):
+                return
+            self._buckets.learn_versioning(bucket, Versioning.NEVER)
+        self._look_for_objects(bucket, wanted, looked, go_on)
+
+    def _look_for_objects(
+        self, bucket: str, wanted: dict[str, list[Entry]], looked: Looked, go_on: Callable[[], bool]
+    ) -> None:
+        """The way in a bucket that never had versions."""
+        left = dict(wanted)
+        found = []
+        try:
+            for finding in survey(wanted, ObjectPages(self._client, bucket), go_on):
+                entries = left.pop(finding.key)
+                if finding.present is False:
+                    looked.answers += [_closing(finding, entry) for entry in entries]
+                else:
+                    found.append(Wanted(finding.key, entries, existed=finding.present))
+        except CallFailed as failure:
+            if failure.outcome is Outcome.REFUSED:
+                # without the right to list, deleting is still owed; the receipts say what is not known
+                found += [Wanted(key, entries, existed=None) for key, entries in left.items()]
+            else:
+                _tell(failure, left.values(), looked)
+        looked.calls += self._deletes.calls(bucket, found)
+
+    def _look_for_versions(
+        self,
+        bucket: str,
+        wanted: dict[str, list[Entry]],
+        versioning: Versioning,
+        looked: Looked,
+        go_on: Callable[[], bool],
+    ) -> bool:
+        """The way in any other bucket. False if the store turns out to know no versions at all."""
+        left = dict(wanted)
+        found = []
+        pages = VersionPages(self._client, bucket, limit=self._options.keys_per_call)
+        try:
+            for finding in survey(wanted, pages, go_on):
+                entries = left.pop(finding.key)
+                if finding.present:
+                    found.append(Wanted(finding.key, entries, finding.versions))
+                elif finding.present is False:
+                    looked.answers += [_closing(finding, entry) for entry in entries]
+                else:
+                    looked.answers += [_undecided(finding, entry) for entry in entries]
+        except CallFailed as failure:
+            if versioning is Versioning.UNREADABLE and failure.error in UNSUPPORTED_CODES:
+                return False
+            _tell(self._deletes.owner_aware(failure), left.values(), looked)
+        looked.calls += self._deletes.calls(bucket, found)
+        return True
+
+    def _look_at_prefix(self, entry: Entry, looked: Looked, go_on: Callable[[], bool]) -> None:
+        if not go_on():
+            return
+        bucket, _ = split_object(entry.locator)
+        try:
+            versioning = self._buckets.versioning(bucket)
+            try:
+                came = self._list_prefix(entry, go_on, versioned=versioning is not Versioning.NEVER)
+            except CallFailed as failure:
+                if versioning is not Versioning.UNREADABLE or failure.error not in UNSUPPORTED_CODES:
+                    raise
+                self._buckets.learn_versioning(bucket, Versioning.NEVER)
+                came = self._list_prefix(entry, go_on, versioned=False)
+        except CallFailed as failure:
+            came = self._deletes.owner_aware(failure).answer(entry.id, action=Action.LOOK)
+        if isinstance(came, Answer):
+            looked.answers.append(came)
+        elif came is not None:
+            looked.parts.append(came)
+
+    def _list_prefix(self, entry: Entry, go_on: Callable[[], bool], *, versioned: bool) -> Answer | Parts | None:
+        return look_under(
+            self._client,
+            entry,
+            versioned=versioned,
+            pages=self._options.pages_per_claim,
+            allow=self._options.allow,
+            go_on=go_on,
+        )
+
+
+def _closing(finding: Finding, entry: Entry) -> Answer:
+    """Nothing is left of it: deleted if this target had parts that were, else it was not there."""
+    outcome = Outcome.DELETED if entry.had_parts else Outcome.ABSENT
+    return finding.facts.answer(entry.id, outcome, action=Action.LOOK)
+
+
+def _undecided(finding: Finding, entry: Entry) -> Answer:
+    """The store does not list this key so that it can be told apart; without its versions there is nothing to call."""
+    return finding.facts.answer(entry.id, Outcome.REFUSED, action=Action.LOOK, error="ListingUndecided")
+
+
+def _tell(failure: CallFailed, groups: Iterable[Iterable[Entry]], looked: Looked) -> None:
+    entries = [entry for group in groups for entry in group]
+    told = entries[:_TOLD] if failure.outcome in _PAUSING else entries
+    looked.answers += [failure.answer(entry.id, action=Action.LOOK) for entry in told]
+
+
+def _not_sent(entry: Entry, error: str) -> Answer:
+    now = utc_now()
+    return Answer(entry.id, Outcome.REFUSED, "refuse", now, now, action=Action.LOOK, error=error)
+
+
+ERASER = S3Eraser

@@ -1,0 +1,92 @@
+"""`expunge check` of an S3 account: harmless reads only, in plain words."""
+
+from collections.abc import Iterator
+
+from expunge.models.targets import split_object
+from expunge.tasks.erasers.contract import Check
+from expunge.tasks.erasers.s3_client import CallFailed, S3Client
+from expunge.tasks.erasers.s3_errors import classify
+from expunge.tasks.erasers.s3_options import S3Options
+from expunge.tasks.outcomes import Outcome
+
+_SHOWN = 4
+"""Characters of an access key id that are shown."""
+
+_WORDS = {
+    Outcome.THROTTLED: "the store asks for less at the moment",
+    Outcome.UNAVAILABLE: "the store fails at the moment",
+    Outcome.NO_ANSWER: "the store could not be reached",
+    Outcome.UNCONFIRMED: "what answers there is not S3",
+    Outcome.ERROR: "an error that is not known",
+}
+
+
+def check_account(client: S3Client, options: S3Options) -> Iterator[Check]:
+    """One line about the credentials, and three about every bucket of `allow`."""
+    yield (identity := _identity(client))
+    if identity.ok:
+        for bucket in dict.fromkeys(split_object(rule)[0] for rule in options.allow):
+            yield from _bucket(client, options, bucket)
+
+
+def _identity(client: S3Client) -> Check:
+    try:
+        access_key = client.access_key()
+        endpoint = client.boto().meta.endpoint_url
+    except Exception as error:
+        return Check("credentials", False, f"boto3 cannot use them: {classify(error, '').error}")
+    if not access_key:
+        return Check("credentials", False, "boto3 finds none: set a profile, or the environment's AWS_… variables")
+    return Check("credentials", True, f"access key {mask(access_key)} at {endpoint}")
+
+
+def mask(access_key: str) -> str:
+    """An access key id that can be recognised but not used to look for anything."""
+    return f"{'*' * max(4, len(access_key) - _SHOWN)}{access_key[-_SHOWN:]}" if len(access_key) > 2 * _SHOWN else "****"
+
+
+def _bucket(client: S3Client, options: S3Options, bucket: str) -> Iterator[Check]:
+    prefix = next((key for b, key in map(split_object, options.allow) if b == bucket), "")
+    name = f"bucket {bucket}"
+    try:
+        client.call("ListObjectsV2", bucket, MaxKeys=1, EncodingType="url", Prefix=prefix)
+    except CallFailed as failure:
+        if failure.outcome is not Outcome.REFUSED:
+            yield Check(name, False, f"{_words(failure)} ({failure.error})")
+            return
+        text = f"listing is refused ({failure.error}): receipts cannot tell deleted from already absent"
+        yield Check(name, None, text)
+    else:
+        yield Check(name, True, "reachable, and listing is allowed")
+    yield _versioning(client, bucket)
+    yield _lock(client, bucket)
+
+
+def _versioning(client: S3Client, bucket: str) -> Check:
+    name = f"versioning of {bucket}"
+    try:
+        status = client.call("GetBucketVersioning", bucket).parsed.get("Status")
+    except CallFailed as failure:
+        return Check(name, None, f"cannot be read ({failure.error}): every version is looked for, to be safe")
+    if status:
+        return Check(name, True, f"{status.lower()}: every version and marker of a key is deleted")
+    return Check(name, True, "never on: plain deletes remove the bytes")
+
+
+def _lock(client: S3Client, bucket: str) -> Check:
+    name = f"object lock of {bucket}"
+    try:
+        configuration = client.call("GetObjectLockConfiguration", bucket).parsed.get("ObjectLockConfiguration") or {}
+    except CallFailed as failure:
+        if failure.error == "ObjectLockConfigurationNotFoundError":
+            return Check(name, True, "off")
+        return Check(name, None, f"cannot be read ({failure.error})")
+    if configuration.get("ObjectLockEnabled") != "Enabled":
+        return Check(name, True, "off")
+    return Check(name, None, "on: the store itself may keep versions, which are then recorded as retained")
+
+
+def _words(failure: CallFailed) -> str:
+    if failure.outcome is Outcome.REFUSED_SCOPE:
+        return "no such bucket here, or these credentials are refused"
+    return _WORDS.get(failure.outcome, "refused")

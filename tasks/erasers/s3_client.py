@@ -1,0 +1,257 @@
+"""One boto3 client of one account: made late, retries and redirects off, answers checked for being S3's own.
+
+Retries inside an SDK hide calls from the receipts (botocore Config, `retries`), and botocore's redirector repeats a
+refused call at another endpoint. Both are off: one `call` is one request.
+"""
+
+import base64
+import hashlib
+import re
+import threading
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import boto3
+from botocore import xform_name
+from botocore.config import Config
+
+from expunge.models.states import Action
+from expunge.tasks.erasers.contract import Answer, utc_now
+from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, is_account_wide
+from expunge.tasks.erasers.s3_options import S3Options
+from expunge.tasks.outcomes import Outcome
+
+_ROOT = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)[\s/>]",
+)
+_CODE = re.compile(rb"<Code>\s*[^<\s]")
+
+_DOCUMENTS = {
+    "DeleteObjects": {b"DeleteResult"},
+    "ListObjectsV2": {b"ListBucketResult"},
+    "ListObjectVersions": {b"ListVersionsResult"},
+    "GetBucketVersioning": {b"VersioningConfiguration", b"GetBucketVersioningResponse"},
+    "GetObjectRetention": {b"Retention"},
+    "GetObjectLegalHold": {b"LegalHold"},
+    "GetObjectLockConfiguration": {b"ObjectLockConfiguration"},
+}
+"""The root elements of each operation's answer (Amazon S3 API Reference, "Response Syntax")."""
+
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one request and its answer: everything of a receipt but the verdict."""
+
+    operation: str
+    called_at: datetime
+    at: datetime
+    endpoint: str | None = None
+    request_id: str | None = None
+    http_status: int | None = None
+    region: str | None = None
+    id2: str | None = None
+
+    def answer(
+        self,
+        entry_id: int,
+        outcome: Outcome,
+        *,
+        action: Action = Action.DELETE,
+        version: str | None = None,
+        error: str | None = None,
+        detail: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+        retain_until: datetime | None = None,
+        scope: str = "",
+    ) -> Answer:
+        """The answer about one entry that this request decided."""
+        if outcome in (Outcome.DELETED, Outcome.ABSENT):
+            error = None
+        if self.id2:
+            detail = {**(detail or {}), "id2": self.id2}
+        return Answer(
+            entry_id=entry_id,
+            outcome=outcome,
+            operation=self.operation,
+            called_at=self.called_at,
+            at=self.at,
+            action=action,
+            version=version,
+            request_id=self.request_id,
+            http_status=self.http_status,
+            error=error,
+            detail=detail,
+            endpoint=self.endpoint,
+            region=self.region,
+            retry_after=retry_after,
+            retain_until=retain_until,
+            scope=scope,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A successful answer, parsed by botocore."""
+
+    facts: Facts
+    parsed: dict[str, Any]
+
+
+class CallFailed(Exception):
+    """A request that brought no result. `verdict` says what it comes to; `bucket` is what it was about."""
+
+    def __init__(self, facts: Facts, verdict: Verdict, bucket: str) -> None:
+        super().__init__(verdict.error)
+        self.facts = facts
+        self.verdict = verdict
+        self.bucket = bucket
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.verdict.outcome
+
+    @property
+    def error(self) -> str:
+        return self.verdict.error
+
+    def answer(self, entry_id: int, *, action: Action = Action.DELETE, version: str | None = None) -> Answer:
+        """The answer about an entry that this request was about."""
+        refused_scope = self.outcome is Outcome.REFUSED_SCOPE
+        return self.facts.answer(
+            entry_id,
+            self.outcome,
+            action=action,
+            version=version,
+            error=self.error,
+            retry_after=self.verdict.retry_after,
+            scope=self.bucket if refused_scope and not is_account_wide(self.verdict) else "",
+        )
+
+    def as_outcome(self, outcome: Outcome) -> "CallFailed":
+        """The same failure, judged otherwise by someone who knows more of the circumstances."""
+        return CallFailed(self.facts, replace(self.verdict, outcome=outcome), self.bucket)
+
+
+class S3Client:
+    """Requests to one endpoint with one account's credentials. Thread-safe."""
+
+    def __init__(self, options: S3Options, *, request_seconds: float) -> None:
+        self._options = options
+        self._request_seconds = request_seconds
+        self._lock = threading.Lock()
+        self._session: boto3.session.Session | None = None
+        self._boto: Any = None
+
+    def call(self, operation: str, bucket: str, **parameters: Any) -> Reply:
+        """One request about one bucket. Raises CallFailed."""
+        if self._options.expected_bucket_owner:
+            parameters["ExpectedBucketOwner"] = self._options.expected_bucket_owner
+        endpoint = None
+        called_at = utc_now()
+        try:
+            boto = self.boto()
+            endpoint = boto.meta.endpoint_url
+            called_at = utc_now()
+            parsed = getattr(boto, xform_name(operation))(Bucket=bucket, **parameters)
+        except Exception as error:
+            verdict = classify(error, operation)
+            facts = _facts(operation, endpoint, called_at, verdict.headers or {}, verdict.http_status)
+            facts = replace(facts, request_id=verdict.request_id or facts.request_id)
+            raise CallFailed(facts, verdict, bucket) from error
+        metadata = parsed["ResponseMetadata"]
+        facts = _facts(operation, endpoint, called_at, metadata["HTTPHeaders"], metadata["HTTPStatusCode"])
+        return Reply(replace(facts, request_id=metadata.get("RequestId") or facts.request_id), parsed)
+
+    def boto(self) -> Any:
+        """The boto3 client, made on first use. Raises botocore's exceptions about profile, region and credentials."""
+        with self._lock:
+            if self._boto is None:
+                self._boto = self._make()
+            return self._boto
+
+    def access_key(self) -> str | None:
+        """The access key id in use, or None without credentials. Raises botocore's exceptions about credentials."""
+        self.boto()
+        credentials = self._session.get_credentials() if self._session is not None else None
+        return None if credentials is None else str(credentials.access_key)
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        with self._lock:
+            if self._boto is not None:
+                self._boto.close()
+                self._boto = None
+
+    def _make(self) -> Any:
+        options = self._options
+        connect = min(_CONNECT_SECONDS, self._request_seconds / 3)
+        session = boto3.session.Session(profile_name=options.profile, region_name=options.region)
+        self._session = session
+        client = session.client(
+            "s3",
+            endpoint_url=options.endpoint_url,
+            config=Config(
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                connect_timeout=connect,
+                read_timeout=self._request_seconds - connect,
+                max_pool_connections=max(10, options.concurrency),
+                s3={"addressing_style": options.addressing_style},
+            ),
+        )
+        events = client.meta.events
+        events.register_first("before-parse.s3.*", _require_s3)
+        events.register_last("before-parameter-build.s3", _no_redirects)
+        events.register("before-call.s3.DeleteObjects", _add_content_md5)
+        return client
+
+
+def _facts(
+    operation: str, endpoint: str | None, called_at: datetime, headers: dict[str, str], status: int | None
+) -> Facts:
+    return Facts(
+        operation=operation,
+        called_at=called_at,
+        at=utc_now(),
+        endpoint=endpoint,
+        request_id=headers.get("x-amz-request-id"),
+        http_status=status,
+        region=headers.get("x-amz-bucket-region"),
+        id2=headers.get("x-amz-id-2"),
+    )
+
+
+def _require_s3(
+    operation_model: Any, response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
+) -> None:
+    """Raises NotS3Answer unless the body is the document that S3 answers this operation with.
+
+    botocore parses any XML leniently: a page without <Contents> would look like an empty listing.
+    """
+    status, body = response_dict["status_code"], response_dict["body"]
+    root = _ROOT.match(body[:1024]) if isinstance(body, bytes) else None
+    name = root.group(1) if root else None
+    if name == b"Error" and _CODE.search(body):
+        customized_response_dict["OwnStatus"] = status  # botocore makes a 500 of an error within a 200
+        return
+    expected = _DOCUMENTS.get(operation_model.name)
+    if status >= 300 or (expected is not None and name not in expected):
+        headers = {key.lower(): value for key, value in response_dict["headers"].items()}
+        raise NotS3Answer(status, headers)
+
+
+def _no_redirects(context: dict[str, Any], **_: Any) -> None:
+    """botocore's S3RegionRedirectorv2 leaves a request alone that it takes for redirected already."""
+    context.setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
+    """Older servers refuse DeleteObjects without Content-MD5 (MissingContentMD5); botocore sends CRC32 only."""
+    body = params.get("body")
+    if isinstance(body, str):
+        body = body.encode()
+    if isinstance(body, bytes | bytearray):
+        digest = hashlib.md5(body, usedforsecurity=False).digest()
+        params["headers"].setdefault("Content-MD5", base64.b64encode(digest).decode())
