@@ -1,0 +1,160 @@
+"""What `expunge check` looks at. Each look is by itself: one that fails hides no other."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kombu import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from expunge.models import schema
+from expunge.models.database import Database
+from expunge.models.errors import ConfigurationError, SchemaError
+from expunge.models.health import Health, read_health
+from expunge.models.lanes import Lane
+from expunge.models.list_outbox import paused_lanes
+from expunge.models.states import PausedBy
+from expunge.models.types import iso
+from expunge.tasks.doorbell import NETWORK_SECONDS, transport_options
+from expunge.tasks.erasers.contract import Check as Line
+from expunge.tasks.runtime import Runtime
+from expunge.worker.output import plural
+from expunge.worker.runtime import make_runtime
+from expunge.worker.settings import Settings
+from expunge.worker.sources import DEFAULT_FILE, FILE_VARIABLE, load_settings
+
+STALE_SECONDS = 300.0
+"""Due for so long, with nobody draining: no worker runs, or none hears the broker."""
+NOTICE_SECONDS = 3600.0
+
+__all__ = ["Line", "check_all"]
+
+
+def check_all(config: str | None) -> Iterator[Line]:
+    """Every line, as it is found out."""
+    try:
+        settings = load_settings(config)
+    except ConfigurationError as error:
+        yield Line("settings", False, str(error))
+        return
+    yield Line("settings", True, _where_from(config))
+    try:
+        settings.webhook()
+    except ConfigurationError as error:
+        yield Line("webhook", False, str(error))
+        settings = settings.model_copy(update={"webhook_url": None})
+    try:
+        runtime = make_runtime(settings)
+    except ConfigurationError as error:
+        yield Line("database", False, str(error))
+        return
+    try:
+        yield from _database(settings, runtime.database)
+        yield _broker(settings)
+        yield from _accounts(runtime)
+    finally:
+        runtime.close()
+
+
+def _where_from(config: str | None) -> str:
+    named = config or os.environ.get(FILE_VARIABLE)
+    if named or Path(DEFAULT_FILE).exists():
+        return f"read from {named or DEFAULT_FILE}"
+    return f"defaults and the environment; there is no {DEFAULT_FILE} here"
+
+
+def _database(settings: Settings, database: Database) -> Iterator[Line]:
+    try:
+        if _is_missing_file(database):
+            yield Line("database", False, "the SQLite file does not exist yet: run expunge migrate, or expunge up")
+            return
+        schema.require(database)
+        with database.read() as tx:
+            health = read_health(tx)
+        lanes = paused_lanes(database)
+    except SchemaError as error:
+        yield Line("database", False, str(error))
+        return
+    except SQLAlchemyError as error:
+        lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+        yield Line("database", False, f"cannot be used: {lines[0] if lines else type(error).__name__}")
+        return
+    yield Line("database", True, f"{health.version}, tables of version {schema.head()}")
+    yield _due(health)
+    if health.escalated:
+        escalated = plural(health.escalated, "entry", "entries")
+        yield Line("outbox", None, f"{escalated} escalated: see expunge outbox --state escalated")
+    if health.overdue_cases:
+        yield Line("cases", False, f"{plural(health.overdue_cases, 'case')} past the statutory date")
+    yield from (_pause(lane) for lane in lanes)
+    if health.notices:
+        yield _notices(settings, health)
+
+
+def _is_missing_file(database: Database) -> bool:
+    """Connecting would create it, and a check changes nothing."""
+    path = database.engine.url.database
+    return database.dialect == "sqlite" and bool(path) and path != ":memory:" and not Path(str(path)).exists()
+
+
+def _due(health: Health) -> Line:
+    if not health.due:
+        return Line("outbox", True, "nothing is due")
+    text = (
+        f"{plural(health.due, 'entry', 'entries')} due, the oldest for {health.oldest_waits_seconds:,.0f} s; "
+        f"{plural(health.drains, 'drain')} running"
+    )
+    if health.oldest_waits_seconds > STALE_SECONDS and not health.drains:
+        return Line("outbox", False, f"{text}: is there a worker, and a beat?")
+    return Line("outbox", True, text)
+
+
+def _pause(lane: Lane) -> Line:
+    name = f"lane {lane.account}" + (f" ({lane.scope})" if lane.scope else "")
+    why = f": {lane.reason}" if lane.reason else ""
+    if lane.paused_by == PausedBy.OPERATOR:
+        text = f"paused by an operator until expunge resume{why}"
+    elif lane.is_paused:
+        text = f"paused by the {lane.paused_by} until {iso(lane.paused_until)}{why}"
+    else:
+        text = f"its breaker lets one entry through at a time{why}"
+    # an operator's pause is meant, a throttle ends by itself; a store that is down or refuses needs somebody
+    return Line(name, False if lane.paused_by == PausedBy.BREAKER else None, text)
+
+
+def _notices(settings: Settings, health: Health) -> Line:
+    text = f"{plural(health.notices, 'notice')} to send, the oldest for {health.oldest_notice_seconds:,.0f} s"
+    if settings.webhook_url is None:
+        return Line("webhook", None, f"{text}; they wait, since there is no webhook_url")
+    return Line("webhook", health.oldest_notice_seconds < NOTICE_SECONDS, text)
+
+
+def _broker(settings: Settings) -> Line:
+    if settings.in_memory:
+        return Line("broker", True, "in memory: for expunge up, in one process")
+    try:
+        with Connection(
+            settings.broker_url,
+            connect_timeout=NETWORK_SECONDS,
+            transport_options=transport_options(settings.broker_url),
+        ) as connection:
+            where = connection.as_uri()
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=int(NETWORK_SECONDS))
+    except Exception as error:
+        # every transport has errors of its own
+        lines = str(error).strip().splitlines()
+        return Line("broker", False, f"cannot be reached: {lines[0] if lines else type(error).__name__}")
+    return Line("broker", True, f"reachable: {where}")
+
+
+def _accounts(runtime: Runtime) -> Iterator[Line]:
+    if not runtime.accounts:
+        yield Line("accounts", None, "there are none: add [accounts.NAME] to the settings")
+    for account, options in runtime.accounts.items():
+        try:
+            lines = runtime.eraser(account).check()
+        except Exception as error:
+            # an eraser that cannot even be made, or has a bug, is this account's trouble only
+            lines = [Line(options.store, False, f"cannot be checked: {type(error).__name__}")]
+        for line in lines:
+            yield Line(f"account {account}: {line.name}", line.ok, line.text)
