@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from expunge.models import bell
 from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction
 from expunge.models.entry import Receipt
@@ -32,6 +31,8 @@ class Retried:
     """Entries that waited for their next try and are due now."""
     left: dict[str, int]
     """By state, those that a retry does nothing for: in flight, waiting for their parts, held."""
+    lanes: frozenset[str]
+    """Where something is due now: to be rung once it is committed."""
 
 
 @dataclass(slots=True)
@@ -99,8 +100,8 @@ def retry(
         _record(tx, Decision.RETRY, by, why, [(row.account, row.case_id, row.id) for row in moved])
     else:
         _record(tx, Decision.RETRY, by, why, [(account, case, None)])
-    bell.announce(tx.connection, {row.account for row in moved})
-    return Retried(len(retried), len(hurried), {row.state: row.n for row in left})
+    lanes = frozenset(row.account for row in moved)
+    return Retried(len(retried), len(hurried), {row.state: row.n for row in left}, lanes)
 
 
 def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived:
@@ -184,7 +185,6 @@ def resume(tx: Transaction, account: str, *, by: str, why: str | None = None) ->
         " refused = false, failures = 0, failing = NULL WHERE account = :account",
         account=account,
     )
-    bell.announce(tx.connection, {account})
     return Resumed([lane for lane in before.values() if lane.paused_by is not None], due)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from expunge.models import bell
 from expunge.models.database import Database
 from expunge.models.decisions import Retried, hurry_deferred
 from expunge.models.decisions import pause as pause_lane
@@ -60,6 +61,7 @@ def retry(
         if account is not None and not (done.retried or done.hurried or done.left):
             # an account that left the settings may still have entries; one without either is a slip of the pen
             _require_account(invocation, account)
+    bell.ring(done.lanes)
     if as_json:
         output.print_json([rows] if entries else list_entries(database, EntryFilter(case=case, account=account)))
         return
@@ -162,6 +164,7 @@ def resume(invocation: Invocation, /, account: str, by: str, why: str | None, as
     with database.begin() as tx:
         due = done.due + hurry_deferred(tx, account)
         lanes = list(read_lanes(tx, account).values())
+    bell.ring({account})
     if as_json:
         output.print_json([[_lane_row(lane) for lane in lanes] or [_running(account)]])
         return

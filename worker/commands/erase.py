@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from expunge.models import bell
 from expunge.models.basis import BASES
 from expunge.models.cases import Opened, open_case
 from expunge.models.database import Database
@@ -90,6 +91,9 @@ def erase(
         targets=targets,
         nothing_found=nothing_found,
     )
+    if opened.added and not dry_run:
+        # the ring that open_case has announced comes a moment after the commit, and this process may be gone by then
+        bell.ring({target.account for target in targets})
     if dry_run and case is None:
         row["id"] = None  # it was made up for this run only
     if as_json:
