@@ -25,8 +25,6 @@ def to_answer(
 ) -> Answer:
     """An answer about an entry; without a problem it is deleted. `confirmed` is the look that followed."""
     told: dict[str, Any] = {**reported(reply), **(detail or {})}
-    if problem is not None and problem.reason is not None:
-        told["reason"] = problem.reason
     return Answer(
         entry.id,
         Outcome.DELETED if problem is None else problem.outcome,

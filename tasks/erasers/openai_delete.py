@@ -7,7 +7,8 @@
     conversation_item    the conversation, without a flag           a look that finds the item gone
 
 "Delete a conversation" says that its items are not deleted with it. So when the API answers for an item that the
-whole conversation is not found, nothing is known about the item: that is unconfirmed (`ParentAbsent`), not absent.
+whole conversation is not found, the item may be left behind where no call reaches it. That is not "already absent": it
+is refused (`ParentAbsent`), few tries and then a person, and no reason to hold up the lane.
 """
 
 import time
@@ -23,6 +24,8 @@ from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_naming import says_absent
 from expunge.tasks.erasers.openai_reply import Reply
 from expunge.tasks.outcomes import Outcome
+
+PARENT_ABSENT = "ParentAbsent"
 
 Ids = tuple[str, ...]
 """A locator's path: `("conv_1", "msg_2")`; the last one is the object's own."""
@@ -103,7 +106,7 @@ def _about(reply: Reply, expected: Expected, ids: Ids) -> Problem | None:
     if found is not None and found.outcome is Outcome.UNCONFIRMED and len(ids) > 1:
         error = reply.error()
         if reply.status == 404 and error is not None and says_absent(error, ids[0]):
-            return unconfirmed("ParentAbsent")
+            return Problem(Outcome.REFUSED, PARENT_ABSENT)
     return found
 
 
@@ -127,9 +130,9 @@ def _confirmation(found: Problem | None) -> Problem | None:
         return unconfirmed("StillThere")
     if found.outcome is Outcome.ABSENT:
         return None
-    if found.outcome in _INCONCLUSIVE:
+    if found.outcome in _INCONCLUSIVE or found.error == PARENT_ABSENT:
         return found
-    return unconfirmed(found.reason or found.error or "NotConfirmed")
+    return unconfirmed(found.error or "NotConfirmed")
 
 
 def _of_look(looked: Reply, name: str, *, confirmed: bool) -> dict[str, object]:

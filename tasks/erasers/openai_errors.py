@@ -32,9 +32,6 @@ from expunge.tasks.outcomes import Outcome
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 """429s that no waiting mends."""
 
-UNCONFIRMED = "Unconfirmed"
-THROTTLED = "Throttled"
-
 _WHOLE_ACCOUNT = re.compile(r"project|organi[sz]ation|country|region|territory", re.IGNORECASE)
 
 
@@ -44,14 +41,13 @@ class Problem:
 
     outcome: Outcome
     error: str | None = None
-    reason: str | None = None
-    """More than `error`, for the receipt's detail; a code or a word of ours."""
+    """The API's code, or a word of ours; never a message."""
     retry_after: float | None = None
 
 
-def unconfirmed(reason: str) -> Problem:
-    """Not the store's own answer, or one that confirms nothing."""
-    return Problem(Outcome.UNCONFIRMED, UNCONFIRMED, reason)
+def unconfirmed(error: str) -> Problem:
+    """Not the store's own answer, or one that confirms nothing; `error` says in what way."""
+    return Problem(Outcome.UNCONFIRMED, error)
 
 
 def problem(reply: Reply, expected: Expected, id: str) -> Problem | None:
@@ -96,15 +92,15 @@ def _by_status(reply: Reply, status: int, id: str) -> Problem:
         case 408:
             return Problem(Outcome.UNAVAILABLE, told or "RequestTimeout")
         case 409:
-            return Problem(Outcome.ERROR, "Conflict", told)
+            return Problem(Outcome.ERROR, "Conflict")
         case 429:
             if QUOTA_CODES & {told, code(error.get("type"))}:
                 return Problem(Outcome.REFUSED_SCOPE, told or code(error.get("type")))
-            return Problem(Outcome.THROTTLED, THROTTLED, told, retry_after(reply))
+            return Problem(Outcome.THROTTLED, told, retry_after(reply))
     if status >= 500:
         pause = retry_after(reply)
         if status == 503 and pause is not None:
-            return Problem(Outcome.THROTTLED, THROTTLED, told, pause)
+            return Problem(Outcome.THROTTLED, told, pause)
         return Problem(Outcome.UNAVAILABLE, told or f"HTTP{status}")
     if status < 400:
         return Problem(Outcome.REFUSED_SCOPE, "Redirect" if status >= 300 else "InformationalAnswer")
