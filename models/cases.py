@@ -151,8 +151,8 @@ def _insert_case(connection: Connection, case: dict[str, object]) -> bool:
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
-    statement = insert(ErasureCase).values(**case).on_conflict_do_nothing(index_elements=["id"])
-    return connection.execute(statement).rowcount == 1
+    statement = insert(ErasureCase.__table__).values(**case).on_conflict_do_nothing(index_elements=["id"])  # type: ignore[arg-type]
+    return connection.execute(statement.returning(ErasureCase.__table__.c.id)).first() is not None
 
 
 def _require_same_owner(connection: Connection, case: dict[str, object]) -> None:

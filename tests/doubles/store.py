@@ -134,7 +134,9 @@ class StoreEraser:
             http_status=200,
             endpoint="memory://",
         )
-        scripted = self.backend.scripts[key].popleft() if self.backend.scripts.get(key) else self.backend.always.get(key)
+        scripted = (
+            self.backend.scripts[key].popleft() if self.backend.scripts.get(key) else self.backend.always.get(key)
+        )
         if callable(scripted):
             scripted = scripted()
         if scripted == "left out":

@@ -214,7 +214,11 @@ def test_versions_are_parts_and_the_closing_receipt_comes_last(bench):
     bench.drain()
     receipts = bench.receipts()
     assert [(r.version, r.status, r.action) for r in receipts[-1:]] == [(None, "deleted", "look")]
-    assert sorted((r.version, r.status) for r in receipts[:-1]) == [("v1", "deleted"), ("v2", "deleted"), ("v3", "deleted")]
+    assert sorted((r.version, r.status) for r in receipts[:-1]) == [
+        ("v1", "deleted"),
+        ("v2", "deleted"),
+        ("v3", "deleted"),
+    ]
     assert bench.entries() == []
 
 
