@@ -58,8 +58,8 @@ def problem(reply: Reply, expected: Expected, id: str) -> Problem | None:
     if wrong is not None:
         return Problem(Outcome.WRONG_IDENTITY, wrong)
     found = None if 200 <= reply.status < 300 else _by_status(reply, reply.status, id)
-    if expected.missing(reply) and not _speaks_for_itself(reply, found):
-        return Problem(Outcome.WRONG_IDENTITY, "MissingIdentity")
+    if expected.missing(reply) and not _speaks_for_itself(found):
+        return unconfirmed("NotTheStore") if _is_page(reply) else Problem(Outcome.WRONG_IDENTITY, "MissingIdentity")
     return found
 
 
@@ -69,14 +69,10 @@ def _no_answer(reply: Reply) -> Problem:
     return Problem(Outcome.NO_ANSWER, code(reply.failure) or "ConnectionError")
 
 
-def _speaks_for_itself(reply: Reply, found: Problem | None) -> bool:
-    """Gateways, and answers about an unknown key, name nobody. What they say claims no deletion and no absence, so it
-    may keep its own meaning; a page that is not the API's stays unconfirmed."""
-    if found is None:
-        return False
-    if found.outcome in (Outcome.THROTTLED, Outcome.UNAVAILABLE, Outcome.REFUSED_SCOPE):
-        return True
-    return found.outcome is Outcome.UNCONFIRMED and not reply.is_empty and reply.json() is None
+def _speaks_for_itself(found: Problem | None) -> bool:
+    """Gateways, and answers about an unknown key, name nobody. What these say claims no deletion and no absence, so it
+    may keep its own meaning."""
+    return found is not None and found.outcome in (Outcome.THROTTLED, Outcome.UNAVAILABLE, Outcome.REFUSED_SCOPE)
 
 
 def _by_status(reply: Reply, status: int, id: str) -> Problem:

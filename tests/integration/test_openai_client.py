@@ -42,6 +42,14 @@ def test_an_answer_of_somebody_else_proves_nothing(
     assert answer.request_id == deletes(provider)[0]["request_id"]
 
 
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_page_is_not_taken_for_another_organization(provider: DemoProvider, status: int) -> None:
+    provider.faults.add(Fault(Reply.PAGE, status=status))
+    with account(provider.base_url, organization="org-demo") as eraser:
+        answer = erase(eraser, "file", "file-1")
+    assert (answer.outcome, answer.error) == (Outcome.UNCONFIRMED, "NotTheStore")
+
+
 def test_the_receipt_says_whom_the_answer_named(provider: DemoProvider) -> None:
     provider.faults.add(Fault(Reply.TRUE, headers={"openai-project": "proj_other"}))
     with account(provider.base_url, project="proj_demo") as eraser:

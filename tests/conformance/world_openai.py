@@ -1,0 +1,85 @@
+"""OpenAI's API, as the demo provider has it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+from conformance.harness import DeleteCall, Fault, World
+from servers.provider import account
+
+from expunge.tasks.erasers.contract import Eraser
+from expunge.worker import demo_provider_faults as faults
+from expunge.worker.demo_provider import DemoProvider
+
+_PREFIX = {"file": "file-", "vector_store": "vs_", "conversation": "conv_", "response": "resp_"}
+
+_FAULTS = {
+    Fault.THROTTLE: faults.Fault(faults.Reply.ERROR, status=429, headers={"retry-after": "7"}),
+    Fault.UNAVAILABLE: faults.Fault(faults.Reply.ERROR, status=500),
+    Fault.DROP_AFTER: faults.Fault(faults.Reply.DROP, acts=True),
+    Fault.DROP_BEFORE: faults.Fault(faults.Reply.DROP),
+    Fault.GARBAGE: faults.Fault(faults.Reply.PAGE),
+    Fault.MISSING_PAGE: faults.Fault(faults.Reply.PAGE, status=404),
+}
+
+
+class OpenAIWorld:
+    """A provider with one account on it, whose answers must come from its own project."""
+
+    kinds = tuple(_PREFIX)
+
+    def __init__(self, provider: DemoProvider, eraser: Eraser) -> None:
+        self._provider = provider
+        self._eraser = eraser
+        self._numbers = count(1)
+
+    def make(self, kind: str) -> str:
+        locator = self.absent(kind)
+        number = next(self._numbers)
+        match kind:
+            case "file" | "response":
+                self._provider.seed(**{f"{kind}s": [locator]})
+            case "vector_store":
+                self._provider.seed(files=[f"file-of-{number}"], vector_stores={locator: [f"file-of-{number}"]})
+            case "conversation":
+                self._provider.seed(conversations={locator: [f"msg_{number}_{item}" for item in range(3)]})
+        return locator
+
+    def absent(self, kind: str) -> str:
+        return f"{_PREFIX[kind]}{next(self._numbers)}"
+
+    def exists(self, kind: str, locator: str) -> bool:
+        state = self._provider.project().dump()
+        return locator in state[f"{kind}s"] or locator in state["left_behind_items"]
+
+    def eraser(self) -> Eraser:
+        return self._eraser
+
+    def deletes(self) -> list[DeleteCall]:
+        return [
+            DeleteCall(line["request_id"], (_locator(line["path"]),), line["status"])
+            for line in self._provider.log.lines("DELETE")
+        ]
+
+    @contextmanager
+    def fault(self, fault: Fault) -> Iterator[None]:
+        self._provider.faults.add(replace(_FAULTS[fault], method="DELETE", times=None))
+        try:
+            yield
+        finally:
+            self._provider.faults.clear()
+
+
+def _locator(path: str) -> str:
+    return path.split("/", 3)[3].replace("/items/", "/")
+
+
+@contextmanager
+def open_world() -> Iterator[World]:
+    """A provider of its own for each test."""
+    with (
+        DemoProvider() as provider,
+        account(provider.base_url, organization="org-demo", project="proj_demo") as eraser,
+    ):
+        yield OpenAIWorld(provider, eraser)
