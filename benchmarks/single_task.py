@@ -27,7 +27,7 @@ def single() -> None:
         claimed = claim(tx, "null", token=token, limit=1, lease_seconds=300).entries
     for entry in claimed:
         with database.begin() as tx:
-            attempt = mark(tx, [entry.id], token=token, lease_seconds=300).attempts[entry.id]
+            attempt = mark(tx, "null", [entry.id], token=token, lease_seconds=300).attempts[entry.id]
         now = datetime.now(UTC)
         receipt = Receipt(
             str(uuid.uuid4()), entry.case_id, entry.id, entry.tenant, entry.subject, entry.conversation, entry.account,

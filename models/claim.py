@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy.engine import Row
@@ -12,9 +13,11 @@ from expunge.models.entry import Entry
 from expunge.models.lanes import Lane, read_lanes
 
 _COLUMNS = (
-    "o.id, o.case_id, o.account, o.kind, o.locator, o.parent_id, o.attempt, o.tries, o.refusals, o.lost_leases,"
-    " o.escalations, o.rounds, o.had_parts, o.cursor"
+    "o.id, o.case_id, c.tenant, c.subject, c.conversation, o.account, o.kind, o.locator, o.parent_id, o.attempt,"
+    " o.tries, o.refusals, o.lost_leases, o.escalations, o.rounds, o.had_parts, o.cursor, CAST(o.lease_token AS text)"
 )
+"""In the order of Entry's fields."""
+_by_id = attrgetter("id")
 _DUE = "account = :account AND state = 'ready' AND due_at <= {now}"
 
 # `= ANY(ARRAY(SELECT … SKIP LOCKED))` picks the rows once; as a join the subquery could run again and lock more
@@ -25,7 +28,7 @@ UPDATE erasure_outbox o
  WHERE o.id = ANY(ARRAY(
            SELECT id FROM erasure_outbox WHERE {_DUE} ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED))
    AND c.id = o.case_id
-RETURNING {_COLUMNS}, c.tenant, c.subject, c.conversation
+RETURNING {_COLUMNS}
 """
 
 _CLAIM_SQLITE = f"""
@@ -35,7 +38,7 @@ UPDATE erasure_outbox
 """
 
 _CLAIMED_SQLITE = f"""
-SELECT {_COLUMNS}, c.tenant, c.subject, c.conversation
+SELECT {_COLUMNS}
   FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id
  WHERE o.lease_token = :token AND o.state = 'leased'
 """
@@ -86,41 +89,17 @@ def claim(tx: Transaction, account: str, *, token: str, limit: int, lease_second
         rows = tx.rows(_CLAIMED_SQLITE, token=token)
     else:
         rows = []
-    return Claim(entries_of(rows, token), lanes, probe=probe)
+    return Claim(entries_of(rows), lanes, probe=probe)
 
 
 def entry_columns() -> str:
     """What `entries_of` reads, of entries `o` and cases `c`."""
-    return f"{_COLUMNS}, c.tenant, c.subject, c.conversation"
+    return _COLUMNS
 
 
-def entries_of(rows: Sequence[Row[Any]], token: str | None = None) -> list[Entry]:
-    """Rows of `entry_columns` (and `lease_token`, unless all have this token) as entries, in the order of their ids."""
-    found = [
-        Entry(
-            id=row.id,
-            case_id=row.case_id,
-            tenant=row.tenant,
-            subject=row.subject,
-            conversation=row.conversation,
-            account=row.account,
-            kind=row.kind,
-            locator=row.locator,
-            parent_id=row.parent_id,
-            attempt=row.attempt,
-            tries=row.tries,
-            refusals=row.refusals,
-            lost_leases=row.lost_leases,
-            escalations=row.escalations,
-            rounds=row.rounds,
-            had_parts=bool(row.had_parts),
-            cursor=row.cursor,
-            token=token or row.lease_token,
-        )
-        for row in rows
-    ]
-    found.sort(key=lambda entry: entry.id)
-    return found
+def entries_of(rows: Sequence[Row[Any]]) -> list[Entry]:
+    """Rows of `entry_columns` as entries, in the order of their ids."""
+    return sorted((Entry(*tuple(row)) for row in rows), key=_by_id)
 
 
 def count_due(tx: Transaction, account: str, at_most: int) -> int:

@@ -39,10 +39,12 @@ def complete_cases(tx: Transaction, case_ids: Collection[str]) -> list[str]:
     and the entries are looked for in a second statement: an INSERT in flight holds its case row by the foreign key,
     so it is waited for, and seen.
     """
+    done = tx.rows(
+        f"SELECT id FROM erasure_case WHERE id {{in text ids}} AND NOT EXISTS ({_LEFT}) ORDER BY id",
+        ids=sorted(set(case_ids)),
+    )
     completed = []
-    for case_id in sorted(set(case_ids)):
-        if tx.first("SELECT 1 FROM erasure_outbox WHERE case_id = :id LIMIT 1", id=case_id):
-            continue
+    for (case_id,) in done:
         if not tx.first("SELECT 1 FROM erasure_case WHERE id = :id AND completed_at IS NULL {for update}", id=case_id):
             continue
         if tx.run(

@@ -4,7 +4,7 @@
 - SQLite: WAL, synchronous=FULL, foreign keys on, and BEGIN IMMEDIATE for everything that writes: a transaction that
   begins by reading and then writes gets "database is locked" at once, whatever the busy timeout.
 - Statements are written once, with three marks: `{now}` and `{now+name}` (the database's clock, plus the bound
-  parameter `name` in seconds), `{in ids}` (a bound list of integers) and `{for update}` / `{skip locked}`.
+  parameter `name` in seconds), `{in ids}` or `{in text ids}` (a bound list) and `{for update}` / `{skip locked}`.
 """
 
 import json
@@ -27,7 +27,7 @@ from expunge.models.types import SQLITE_TIME
 SQLITE_BUSY_SECONDS = 60.0
 CONNECT_SECONDS = 5
 
-_MARK = re.compile(r"\{(now(?:\+\w+)?|in \w+|for update|skip locked)\}")
+_MARK = re.compile(r"\{(now(?:\+\w+)?|in (?:text )?\w+|for update|skip locked)\}")
 _BEGIN = "expunge_begin"
 
 
@@ -96,14 +96,14 @@ def _compile(template: str, dialect: str) -> sa.TextClause:
         if mark.startswith("now"):
             seconds = f":skew + :{mark[4:]}" if "+" in mark else ":skew"
             if dialect == "postgresql":
-                return f"(clock_timestamp() + make_interval(secs => {seconds}))"
+                return f"(statement_timestamp() + make_interval(secs => {seconds}))"
             return (
                 f"strftime('{SQLITE_TIME.replace(':', chr(92) + ':')}000', 'now', printf('%+.3f seconds', {seconds}))"
             )
         if mark.startswith("in "):
-            name = mark[3:]
+            name, type_ = mark.split(" ")[-1], "text" if mark.startswith("in text ") else "bigint"
             if dialect == "postgresql":
-                return f"= ANY(CAST(:{name} AS bigint[]))"
+                return f"= ANY(CAST(:{name} AS {type_}[]))"
             return f"IN (SELECT value FROM json_each(:{name}))"
         if dialect != "postgresql":
             return ""
@@ -124,7 +124,7 @@ class Transaction:
         bound = dict(parameters)
         if "{now" in template:
             bound["skew"] = self._skew
-        for name in re.findall(r"\{in (\w+)\}", template):
+        for name in re.findall(r"\{in (?:text )?(\w+)\}", template):
             ids = list(bound[name])
             bound[name] = ids if self.dialect == "postgresql" else json.dumps(ids)
         return bound

@@ -8,7 +8,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A claimed entry with what its receipts need of the case. It is what the worker knows: receipts come from here,
-    never from rows that may be gone."""
+    never from rows that may be gone. A claim makes it of its rows by position: the fields are in the order of the
+    query's columns."""
 
     id: int
     case_id: str

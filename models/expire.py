@@ -25,7 +25,7 @@ def lock_interrupted(tx: Transaction, limit: int) -> list[Entry]:
     """`calling` entries whose lease ended, locked: their worker died or hangs, and the store may have acted."""
     lock = " FOR UPDATE OF o SKIP LOCKED" if tx.dialect == "postgresql" else ""
     rows = tx.rows(
-        f"SELECT {entry_columns()}, o.lease_token FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
+        f"SELECT {entry_columns()} FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
         f" WHERE o.state = 'calling' AND o.lease_until <= {{now}} ORDER BY o.id LIMIT :limit{lock}",
         limit=limit,
     )

@@ -35,10 +35,10 @@ class Lane:
 
 _PAUSED = "(paused_by = 'operator' OR (paused_by IS NOT NULL AND paused_until > {now}))"
 NOT_PAUSED = (
-    "NOT EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = o.account AND l.scope = ''"
+    "NOT EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = :account AND l.scope = ''"
     " AND (l.paused_by = 'operator' OR (l.paused_by IS NOT NULL AND l.paused_until > {now})))"
 )
-"""For statements about entries `o`: their lane is not paused."""
+"""The lane of `:account` is not paused; decided once a statement, not for every row."""
 
 
 def read_lanes(tx: Transaction, account: str | None = None) -> dict[str, Lane]:

@@ -23,9 +23,11 @@ class Marked:
     """A hold stands; they are `held` now."""
 
 
-def mark(tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False) -> Marked:
-    """Exactly these entries become `calling`, if they are still ours, their lease has not ended, no standing hold
-    covers them, and their lane is not paused. It counts the attempt and extends the lease.
+def mark(
+    tx: Transaction, account: str, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False
+) -> Marked:
+    """Exactly these entries of one lane become `calling`, if they are still ours, their lease has not ended, no
+    standing hold covers them, and their lane is not paused. It counts the attempt and extends the lease.
 
     A probe goes through the breaker's pause, never through the operator's.
     """
@@ -39,6 +41,7 @@ def mark(tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: fl
         ids=ids,
         token=token,
         lease=lease_seconds,
+        account=account,
     )
     marked = Marked({row.id: row.attempt for row in rows})
     if len(marked.attempts) < len(ids):

@@ -236,7 +236,9 @@ class Batch:
 
         def work() -> None:
             with self._runtime.database.begin() as tx:
-                marked = mark(tx, list(entries), token=self._token, lease_seconds=self._lease, probe=group.probe)
+                marked = mark(
+                    tx, self._account, list(entries), token=self._token, lease_seconds=self._lease, probe=group.probe
+                )
                 settlement = None
                 if marked.attempts:
                     kept = [answer for answer in answers if answer.entry_id in marked.attempts]
@@ -282,7 +284,14 @@ class Batch:
             if marked is None:
                 marked_at = time.monotonic()
                 with self._runtime.database.begin() as tx:
-                    marked = mark(tx, call.entry_ids, token=self._token, lease_seconds=self._lease, probe=group.probe)
+                    marked = mark(
+                        tx,
+                        self._account,
+                        call.entry_ids,
+                        token=self._token,
+                        lease_seconds=self._lease,
+                        probe=group.probe,
+                    )
             for entry_id in marked.held:
                 self._open.pop(entry_id, None)
             attempts, held, marked = marked.attempts, marked.held, None

@@ -151,7 +151,14 @@ def settle(
     def first() -> Marked | None:
         with runtime.database.begin() as tx:
             write(tx, runtime, settlement, known=known, scopes=scopes)
-            marked = mark(tx, next_ids, token=settlement.token, lease_seconds=runtime.policy.lease_seconds, probe=probe)
+            marked = mark(
+                tx,
+                settlement.account,
+                next_ids,
+                token=settlement.token,
+                lease_seconds=runtime.policy.lease_seconds,
+                probe=probe,
+            )
             runtime.on_step("settling")
         return marked
 

@@ -340,4 +340,4 @@ def test_mark_is_refused_when_the_lease_is_over(bench):
         (entry,) = claim(tx, "mem", token=token, limit=5, lease_seconds=30).entries
     bench.later(31)
     with bench.database.begin() as tx:
-        assert mark(tx, [entry.id], token=token, lease_seconds=30).attempts == {}
+        assert mark(tx, "mem", [entry.id], token=token, lease_seconds=30).attempts == {}
