@@ -6,20 +6,20 @@ of the claim is settled, or goes back to the outbox, or keeps a lease that the s
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from expunge.models.claim import Claim
 from expunge.models.entry import Entry
-from expunge.models.lanes import Lane, deferral
-from expunge.models.mark import Marked, escalate_untriable, mark, release
-from expunge.models.notices import add_notice
+from expunge.models.lanes import deferral
+from expunge.models.mark import Marked, mark, release
 from expunge.models.settle import add_parts
-from expunge.models.states import Action, NoticeKind
-from expunge.models.targets import find_kind, locator_complaint
+from expunge.models.states import Action
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, Parts, utc_now
+from expunge.tasks.escalate import escalate
+from expunge.tasks.grouping import Deferred, Group, complaint, group, in_scope
 from expunge.tasks.health import LONGEST_PROBE_WAIT
 from expunge.tasks.receipts import missing, raised
 from expunge.tasks.runtime import Runtime
@@ -29,14 +29,6 @@ log = structlog.get_logger()
 
 MOST_ROUNDS = 3
 """Complete listings of a composite target that still found parts, before a person is asked."""
-
-
-@dataclass(slots=True)
-class _Group:
-    """Entries that are looked at and called together."""
-
-    entries: list[Entry]
-    probe: bool = False
 
 
 class Batch:
@@ -58,11 +50,13 @@ class Batch:
     def run(self) -> None:
         """Drive it as far as time and the stop signal allow; the rest goes back, uncounted."""
         try:
-            triable = self._escalate_untriable(list(self._open.values()))
-            for group in self._groups(triable):
+            groups, deferred = group(self._claim, self._triable(), self._eraser.batch)
+            for late in deferred:
+                self._defer(late)
+            for together in groups:
                 if self._must_stop():
                     break
-                self._drive(group)
+                self._drive(together)
         finally:
             self._give_back()
 
@@ -82,97 +76,35 @@ class Batch:
         until_reachable(give)
         self._open.clear()
 
-    def _escalate_untriable(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Sort out what plain SQL may have brought and no call can be made for."""
-        sick: list[tuple[int, str]] = []
-        for entry in entries:
-            wrong = self._complaint(entry)
-            if wrong is not None:
-                sick.append((entry.id, wrong))
-        if not sick:
-            return list(entries)
-        by_id = dict(self._open)
+    def _triable(self) -> list[Entry]:
+        """The claim's entries without those that no call can be made for, which are escalated."""
+        sick = [(entry, why) for entry in self._open.values() if (why := complaint(self._eraser, entry)) is not None]
+        escalate(self._runtime, sick)
+        for entry, _ in sick:
+            del self._open[entry.id]
+        return list(self._open.values())
+
+    def _defer(self, deferred: Deferred) -> None:
+        """Put off entries of a paused bucket; they are due again when it recovers."""
+        lane, delay = deferred.lane, LONGEST_PROBE_WAIT
+        if lane.is_paused and lane.paused_until is not None:
+            delay = max(1.0, (lane.paused_until - utc_now() - self._runtime.database.skew).total_seconds())
+        ids = [entry.id for entry in deferred.entries]
         with self._runtime.database.begin() as tx:
-            moved = escalate_untriable(tx, sick, token=self._token)
-            for entry_id, reason in sick:
-                entry = by_id[entry_id]
-                if entry_id in moved and entry.escalations == 0:
-                    add_notice(
-                        tx,
-                        NoticeKind.ENTRY_ESCALATED,
-                        f"{entry_id}/{entry.attempt}",
-                        case_id=entry.case_id,
-                        entry_id=entry_id,
-                        account=entry.account,
-                        kind_of_target=entry.kind[:64],
-                        reason=reason,
-                    )
-        for entry_id, reason in sick:
-            self._open.pop(entry_id, None)
-            log.warning(
-                "entry.escalated",
-                lane=self._account,
-                case_id=by_id[entry_id].case_id,
-                entry_id=entry_id,
-                reason=reason,
-            )
-        bad = {entry_id for entry_id, _ in sick}
-        return [entry for entry in entries if entry.id not in bad]
+            release(tx, ids, token=self._token, delay_seconds=delay, reason=deferral(lane.scope))
+        for entry_id in ids:
+            del self._open[entry_id]
 
-    def _complaint(self, entry: Entry) -> str | None:
-        kind = find_kind(entry.kind)
-        if kind is None or all(kind.name != ours.name for ours in self._eraser.kinds):
-            return f"kind: store {self._eraser.store} cannot erase this kind"
-        return locator_complaint(kind, entry.locator) or self._eraser.refuse(entry.kind, entry.locator)
-
-    def _groups(self, entries: Sequence[Entry]) -> list[_Group]:
-        """Split so that one sick entry never takes its neighbours down for good: what lost its lease once is called at
-        half the size, from the second time on alone. Entries of a paused bucket are put off, but for one probe."""
-        entries, probes = self._defer_paused_scopes(entries)
-        groups = [_Group([probe], probe=True) for probe in probes]
-        sound = [entry for entry in entries if entry.lost_leases == 0]
-        once = [entry for entry in entries if entry.lost_leases == 1]
-        if sound:
-            groups.append(_Group(sound, probe=self._claim.probe))
-        half = max(1, min(self._eraser.batch, len(once)) // 2)
-        groups += [_Group(once[start : start + half], self._claim.probe) for start in range(0, len(once), half)]
-        groups += [_Group([entry], self._claim.probe) for entry in entries if entry.lost_leases > 1]
-        return groups
-
-    def _defer_paused_scopes(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-        scoped = [lane for scope, lane in self._claim.lanes.items() if scope and lane.paused_by is not None]
-        probes: list[Entry] = []
-        left = list(entries)
-        for lane in scoped:
-            mine = [entry for entry in left if in_scope(entry.locator, lane.scope)]
-            if not mine:
-                continue
-            left = [entry for entry in left if not in_scope(entry.locator, lane.scope)]
-            if not lane.is_paused:
-                probes.append(mine.pop(0))
-            delay = self._seconds_paused(lane) if lane.is_paused else LONGEST_PROBE_WAIT
-            ids = [entry.id for entry in mine]
-            with self._runtime.database.begin() as tx:
-                release(tx, ids, token=self._token, delay_seconds=delay, reason=deferral(lane.scope))
-            for entry_id in ids:
-                self._open.pop(entry_id)
-        return left, probes
-
-    def _seconds_paused(self, lane: Lane) -> float:
-        if lane.paused_until is None:
-            return LONGEST_PROBE_WAIT
-        return max(1.0, (lane.paused_until - utc_now() - self._runtime.database.skew).total_seconds())
-
-    def _drive(self, group: _Group) -> None:
+    def _drive(self, together: Group) -> None:
         """Look, call, and look again at those whose parts were settled, until all are closed or time is up."""
-        pending = group.entries
+        pending = together.entries
         while pending and not self._must_stop():
             looked = self._look(pending)
             self._runtime.on_step("looked")
             for parts in looked.parts:
                 self._add_parts(parts)
-            self._settle_looked(looked.answers, group)
-            again = self._run_calls(looked.calls, group)
+            self._settle_looked(looked.answers, together)
+            again = self._run_calls(looked.calls, together)
             pending = [self._open[entry_id] for entry_id in again if entry_id in self._open]
 
     def _look(self, entries: Sequence[Entry]) -> Looked:
@@ -190,8 +122,7 @@ class Batch:
         if entry is None:
             return
         if entry.rounds >= MOST_ROUNDS and entry.cursor is None and parts.children:
-            self._open[entry.id] = entry
-            self._escalate_still_filling(entry)
+            escalate(self._runtime, [(entry, f"still filling up after {MOST_ROUNDS} complete listings")])
             return
         policy = self._runtime.policy
         with self._runtime.database.begin() as tx:
@@ -207,25 +138,7 @@ class Batch:
             )
         log.info("entry.unfolded", lane=self._account, case_id=entry.case_id, entry_id=entry.id, parts=own)
 
-    def _escalate_still_filling(self, entry: Entry) -> None:
-        with self._runtime.database.begin() as tx:
-            reason = f"still filling up after {MOST_ROUNDS} complete listings"
-            moved = escalate_untriable(tx, [(entry.id, reason)], token=self._token)
-            if moved and entry.escalations == 0:
-                add_notice(
-                    tx,
-                    NoticeKind.ENTRY_ESCALATED,
-                    f"{entry.id}/{entry.attempt}",
-                    case_id=entry.case_id,
-                    entry_id=entry.id,
-                    account=entry.account,
-                    kind_of_target=entry.kind,
-                    reason=reason,
-                )
-        self._open.pop(entry.id)
-        log.warning("entry.escalated", lane=self._account, case_id=entry.case_id, entry_id=entry.id, reason=reason)
-
-    def _settle_looked(self, answers: Sequence[Answer], group: _Group) -> None:
+    def _settle_looked(self, answers: Sequence[Answer], together: Group) -> None:
         """What the look alone decided is marked and settled in one transaction: the attempt is counted, and a hold or a
         pause that stands is respected, as with a call. There was no delete call, so a lost lease loses nothing."""
         answers = [answer for answer in answers if answer.entry_id in self._open]
@@ -237,13 +150,13 @@ class Batch:
         def work() -> None:
             with self._runtime.database.begin() as tx:
                 marked = mark(
-                    tx, self._account, list(entries), token=self._token, lease_seconds=self._lease, probe=group.probe
+                    tx, self._account, list(entries), token=self._token, lease_seconds=self._lease, probe=together.probe
                 )
                 settlement = None
                 if marked.attempts:
                     kept = [answer for answer in answers if answer.entry_id in marked.attempts]
                     ours = {entry_id: entries[entry_id] for entry_id in marked.attempts}
-                    settlement = decide(self._runtime, self._account, ours, kept, marked.attempts, probe=group.probe)
+                    settlement = decide(self._runtime, self._account, ours, kept, marked.attempts, probe=together.probe)
                     write(tx, self._runtime, settlement, known=self._claim.lanes, scopes=self._scopes(ours))
                 self._runtime.on_step("settling")
             result[:] = [(marked, settlement)]
@@ -273,7 +186,7 @@ class Batch:
             if scope and any(in_scope(entry.locator, scope) for entry in entries.values())
         )
 
-    def _run_calls(self, calls: Sequence[Call], group: _Group) -> list[int]:
+    def _run_calls(self, calls: Sequence[Call], together: Group) -> list[int]:
         """Mark, call and settle one call after the other; a settle and the next call's mark share a transaction."""
         again: list[int] = []
         marked: Marked | None = None
@@ -290,7 +203,7 @@ class Batch:
                         call.entry_ids,
                         token=self._token,
                         lease_seconds=self._lease,
-                        probe=group.probe,
+                        probe=together.probe,
                     )
             for entry_id in marked.held:
                 self._open.pop(entry_id, None)
@@ -306,7 +219,7 @@ class Batch:
             entries = {entry_id: self._open.pop(entry_id) for entry_id in attempts}
             answers = self._send(call, entries)
             self._runtime.on_step("called")
-            settlement = decide(self._runtime, self._account, entries, answers, attempts, probe=group.probe)
+            settlement = decide(self._runtime, self._account, entries, answers, attempts, probe=together.probe)
             upcoming: Sequence[int] = ()
             if number + 1 < len(calls) and not self._runtime.stopping.is_set():
                 upcoming = calls[number + 1].entry_ids
@@ -318,7 +231,7 @@ class Batch:
                 known=self._claim.lanes,
                 scopes=self._scopes(entries),
                 next_ids=upcoming,
-                probe=group.probe,
+                probe=together.probe,
             )
             if not upcoming:
                 marked = None
@@ -343,8 +256,3 @@ class Batch:
         now = utc_now()
         unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered]
         return known + [missing(entry, began, now, call.operation) for entry in unanswered]
-
-
-def in_scope(locator: str, scope: str) -> bool:
-    """Whether a locator lies in a bucket."""
-    return locator == scope or locator.startswith(scope + "/")

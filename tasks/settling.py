@@ -17,10 +17,10 @@ from expunge.models.database import Transaction, is_unreachable
 from expunge.models.entry import Entry, Receipt
 from expunge.models.lanes import Lane
 from expunge.models.mark import Marked, mark, release
-from expunge.models.notices import add_notice
 from expunge.models.settle import Move, escalated_among, move, remove, write_receipts
 from expunge.models.states import EntryState, NoticeKind
 from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.escalate import log_escalated, owe, owe_escalated
 from expunge.tasks.health import LaneEvent, record
 from expunge.tasks.receipts import bare, make_receipt
 from expunge.tasks.runtime import Runtime
@@ -107,9 +107,9 @@ def write(
         if parents:
             wake_parents(tx, parents)
     for moved in _really_escalated(tx, settlement.escalated):
-        _owe(tx, NoticeKind.ENTRY_ESCALATED, settlement.entries[moved.entry_id], moved.reason)
+        owe_escalated(tx, settlement.entries[moved.entry_id], moved.reason)
     for entry_id in settlement.retained:
-        _owe(tx, NoticeKind.ENTRY_RETAINED, settlement.entries[entry_id], "Retained")
+        owe(tx, NoticeKind.ENTRY_RETAINED, settlement.entries[entry_id], f"{entry_id}", "Retained")
     if settlement.gone:
         settlement.completed = complete_cases(tx, {settlement.entries[i].case_id for i in settlement.gone})
     settlement.events = record(tx, runtime.policy, settlement.account, settlement.answers, known=known, scopes=scopes)
@@ -121,19 +121,6 @@ def _really_escalated(tx: Transaction, moves: Sequence[Move]) -> list[Move]:
         return []
     escalated = set(escalated_among(tx, [moved.entry_id for moved in moves]))
     return [moved for moved in moves if moved.entry_id in escalated]
-
-
-def _owe(tx: Transaction, kind: NoticeKind, entry: Entry, reason: str | None) -> None:
-    add_notice(
-        tx,
-        kind,
-        f"{entry.id}/{entry.attempt}" if kind is NoticeKind.ENTRY_ESCALATED else f"{entry.id}",
-        case_id=entry.case_id,
-        entry_id=entry.id,
-        account=entry.account,
-        kind_of_target=entry.kind,
-        reason=reason,
-    )
 
 
 def settle(
@@ -246,13 +233,7 @@ def tell(settlement: Settlement) -> None:
                 error=receipt.error,
             )
     for moved in settlement.escalated:
-        log.warning(
-            "entry.escalated",
-            lane=settlement.account,
-            case_id=settlement.entries[moved.entry_id].case_id,
-            entry_id=moved.entry_id,
-            reason=moved.reason,
-        )
+        log_escalated(settlement.entries[moved.entry_id], moved.reason)
     for case_id in settlement.completed:
         log.info("case.completed", case_id=case_id)
     for event in settlement.events:

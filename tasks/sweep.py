@@ -26,6 +26,7 @@ from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon
 from expunge.models.settle import write_receipts
 from expunge.models.states import NoticeKind
 from expunge.tasks.erasers.contract import utc_now
+from expunge.tasks.escalate import log_escalated, owe_escalated
 from expunge.tasks.receipts import interrupted
 from expunge.tasks.runtime import Runtime
 from expunge.tasks.webhook import send_notices
@@ -106,19 +107,10 @@ def _end_interrupted(tx: Transaction, runtime: Runtime) -> int:
             case_id=entry.case_id,
             entry_id=entry.id,
             attempt=entry.attempt,
-            escalated=entry.id in escalated,
         )
-        if entry.id in escalated and entry.escalations == 0:
-            add_notice(
-                tx,
-                NoticeKind.ENTRY_ESCALATED,
-                f"{entry.id}/{entry.attempt}",
-                case_id=entry.case_id,
-                entry_id=entry.id,
-                account=entry.account,
-                kind_of_target=entry.kind[:64],
-                reason="Interrupted",
-            )
+        if entry.id in escalated:
+            owe_escalated(tx, entry, "Interrupted")
+            log_escalated(entry, "Interrupted")
     return len(entries)
 
 
