@@ -1,15 +1,13 @@
 """The command line: the group, and what all commands share.
 
-A command is imported when it is asked for, so that `expunge --help` is quick and a broken extra breaks its own command
-only. To add one: its file in commands/, and its line in COMMANDS.
+Commands, and everything heavy, are imported when they are asked for, so that `expunge --help` is quick and a broken
+extra breaks its own command only. To add one: its file in commands/, and its line in COMMANDS.
 """
 
 from importlib import import_module
 from typing import Any
 
 import click
-
-from expunge.models.errors import ExpungeError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "The whole story on one machine, nothing to configure."),
@@ -82,6 +80,11 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        from expunge.models.errors import ExpungeError
+        from expunge.worker.logging import configure_logging
+
+        # unconfigured, structlog prints to standard output; `up` and `demo` set levels of their own
+        configure_logging("warning")
         try:
             return super().invoke(ctx)
         except ExpungeError as error:

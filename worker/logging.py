@@ -68,7 +68,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
         )
     )
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [*(other for other in root.handlers if not isinstance(other, _StandardError)), handler]
     root.setLevel(number)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.NOTSET if number <= logging.DEBUG else logging.WARNING)

@@ -17,16 +17,14 @@ from expunge.worker.progress import Bar, Tally
 from expunge.worker.signals import StopSignals
 
 _COLUMNS = [
-    Column("account", "account"),
     Column("kind", "kind"),
-    Column("locator", lambda row: _short(row["locator"], 44)),
-    Column("version", lambda row: _short(row["version"], 8)),
+    Column("what", lambda row: _name(dict(row))),
     Column("try", "attempt", right=True),
     Column("operation", "operation"),
     Column("status", "status"),
-    Column("http", "http_status", right=True),
     Column("purged by", lambda row: row["purge_due_at"].date().isoformat() if row["purge_due_at"] else ""),
 ]
+_NAME = 40
 
 
 @click.command()
@@ -76,7 +74,8 @@ def _introduce(stores: Stores) -> None:
 
 
 def _show(story: Story) -> None:
-    print_table([story.receipts], _COLUMNS, title=f"Receipts of case {CASE}")
+    by_target = sorted(story.receipts, key=lambda row: (row["account"], row["locator"], row["recorded_at"]))
+    print_table([by_target], _COLUMNS, title=f"Receipts of case {CASE}")
     say(f"{plural(len(story.receipts), 'receipt')}; case {CASE} is {story.case['state']}.")
     say(f"Still in the bucket, since they are other people's: {', '.join(story.keys_left)}.")
     if story.complete:
@@ -95,6 +94,8 @@ def _day(moment: datetime) -> str:
     return f"{moment.day} {moment:%B %Y}"
 
 
-def _short(value: Any, longest: int) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= longest else f"…{text[-longest + 1 :]}"
+def _name(row: dict[str, Any]) -> str:
+    """The end of the locator, and of the version if the receipt is about one."""
+    version = f" @{row['version'][-6:]}" if row["version"] else ""
+    text = f"{row['locator']}{version}"
+    return text if len(text) <= _NAME else f"…{text[-_NAME + 1 :]}"

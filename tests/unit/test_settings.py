@@ -1,0 +1,174 @@
+"""Settings: what is read from where, and what is said about wrong ones."""
+
+import os
+
+import pytest
+
+from expunge.models.errors import ConfigurationError
+from expunge.tasks.erasers.s3_options import S3Options
+from expunge.worker.sources import load_settings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("EXPUNGE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads settings from the text of a file."""
+
+    def load(text: str = ""):
+        path = tmp_path / "given.toml"
+        path.write_text(text)
+        return load_settings(path)
+
+    return load
+
+
+S3 = '[accounts.artifacts]\nstore = "s3"\nregion = "eu-central-1"\nallow = ["chat-artifacts/tenants/"]\n'
+
+
+def refusal(load, text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(text)
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = load_settings()
+    assert settings.database_url == "sqlite:///expunge.db"
+    assert settings.in_memory
+    assert (settings.lease_seconds, settings.sweep_seconds) == (300, 5)
+    assert (settings.retry_base_seconds, settings.retry_max_seconds) == (2, 3600)
+    assert (settings.attempts_before_escalation, settings.refusals_before_escalation) == (15, 2)
+    assert settings.accounts == {}
+
+
+def test_sweep_is_quicker_in_embedded_mode_unless_it_is_set(load) -> None:
+    assert load().policy(embedded=True).sweep_seconds == 1
+    assert load().policy().sweep_seconds == 5
+    assert load("sweep_seconds = 7").policy(embedded=True).sweep_seconds == 7
+
+
+def test_the_default_file_may_be_absent_and_a_named_one_may_not(tmp_path, monkeypatch) -> None:
+    load_settings()
+    (tmp_path / "expunge.toml").write_text("threads = 9")
+    assert load_settings().threads == 9
+    with pytest.raises(ConfigurationError, match=r"elsewhere\.toml: there is no such file"):
+        load_settings("elsewhere.toml")
+    monkeypatch.setenv("EXPUNGE_CONFIG", "elsewhere.toml")
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        load_settings()
+
+
+def test_an_account_is_read_by_its_own_stores_options(load) -> None:
+    account = load(S3).accounts["artifacts"]
+    assert isinstance(account, S3Options)
+    assert account.allow == ("chat-artifacts/tenants/",)
+
+
+def test_the_environment_wins(load, monkeypatch) -> None:
+    monkeypatch.setenv("EXPUNGE_LEASE_SECONDS", "60")
+    monkeypatch.setenv("EXPUNGE_ACCOUNTS__ARTIFACTS__REGION", "us-east-2")
+    monkeypatch.setenv("EXPUNGE_ACCOUNTS__ARTIFACTS__CONCURRENCY", "2")
+    monkeypatch.setenv("EXPUNGE_ACCOUNTS__ARTIFACTS__ALLOW", '["other/"]')
+    settings = load("lease_seconds = 100\n" + S3)
+    account = settings.accounts["artifacts"]
+    assert settings.lease_seconds == 60
+    assert isinstance(account, S3Options)
+    assert (account.region, account.concurrency, account.allow) == ("us-east-2", 2, ("other/",))
+
+
+def test_an_empty_variable_counts_as_not_set(load, monkeypatch) -> None:
+    monkeypatch.setenv("EXPUNGE_BROKER_URL", "")
+    monkeypatch.setenv("EXPUNGE_ACCOUNTS__ARTIFACTS__REGION", "")
+    assert load(S3).accounts["artifacts"].region == "eu-central-1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lease_second = 3", "lease_second: is not a setting; did you mean lease_seconds?"),
+        ("lease_seconds = 0", "lease_seconds: must be greater than 0"),
+        ("lease_seconds = inf", "lease_seconds: must be"),
+        ("lease_seconds = true", "lease_seconds: must be a number"),
+        ("attempts_before_escalation = 0", "attempts_before_escalation: must be greater than or equal to 1"),
+        ("retry_base_seconds = 9\nretry_max_seconds = 8", "retry_max_seconds: must not be less"),
+        ('broker_url = "kafka://x"', "broker_url: must begin with one of memory://"),
+        ('database_url = "expunge.db"', "database_url: must look like sqlite:///FILE"),
+        ('webhook_url = "ftp://x"', "webhook_url: must begin with https://"),
+        ('webhook_url = "https://x"', "webhook_secret_env: is needed with webhook_url"),
+        ('log_level = "loud"', "log_level: must be"),
+        ("accounts = 3", "accounts: must be tables"),
+        ("[accounts]\nx = 3", "accounts.x: must be a table"),
+        ('[accounts.Big]\nstore = "s3"', "accounts.Big: an account's name is"),
+        (f'[accounts.{"a" * 65}]\nstore = "s3"', "at most 64"),
+        ("[accounts.x]", "accounts.x.store: is missing"),
+        ('[accounts.x]\nstore = "tape"', "accounts.x.store: store 'tape' is not known; known are openai, s3"),
+        ('[accounts.x]\nstore = "s3"', "accounts.x.allow: is missing"),
+        (S3 + "colour = 1", "accounts.artifacts.colour: is not a setting"),
+        (S3 + "concurrency = 0", "accounts.artifacts.concurrency: must be greater than or equal to 1"),
+        ("lease_seconds = 3\nthreads = = 4", "is not TOML: Invalid value (at line 2"),
+    ],
+)
+def test_every_wrong_field_is_named(load, text, said) -> None:
+    assert said in refusal(load, text)
+
+
+def test_all_wrong_fields_are_told_at_once(load, monkeypatch) -> None:
+    monkeypatch.setenv("EXPUNGE_THREADS", "many")
+    said = refusal(load, "lease_seconds = -1\nno_such = 1\n[accounts.x]")
+    for name in ("lease_seconds:", "no_such:", "accounts.x.store:", "threads (EXPUNGE_THREADS):"):
+        assert name in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("EXPUNGE_LEASE_SECOND", "did you mean EXPUNGE_LEASE_SECONDS?"),
+        ("EXPUNGE_ACCOUNTS", "is not a setting"),
+        ("EXPUNGE_ACCOUNTS__ARCHIVE__REGION", "the file has no account 'archive'"),
+        ("EXPUNGE_ACCOUNTS__ARTIFACTS", "name an option of the account"),
+        ("EXPUNGE_ACCOUNTS__ARTIFACTS__COLOUR", "accounts.artifacts.colour: is not a setting"),
+        ("EXPUNGE_ACCOUNTS__ARTIFACTS__ALLOW", "must be JSON"),
+        ("EXPUNGE_ACCOUNTS__ARTIFACTS__CONCURRENCY", "concurrency (EXPUNGE_ACCOUNTS__ARTIFACTS__CONCURRENCY): must be"),
+    ],
+)
+def test_unknown_and_wrong_variables_are_errors(load, monkeypatch, variable, said) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert said in refusal(load, S3)
+
+
+def test_variables_that_hold_secrets_are_named_by_the_settings(load, monkeypatch) -> None:
+    monkeypatch.setenv("EXPUNGE_HOOK_SECRET", "s3cret")
+    monkeypatch.setenv("EXPUNGE_MY_KEY", "sk-x")
+    settings = load(
+        'webhook_url = "https://x/hook"\nwebhook_secret_env = "EXPUNGE_HOOK_SECRET"\n'
+        '[accounts.ai]\nstore = "openai"\napi_key_env = "EXPUNGE_MY_KEY"\n'
+    )
+    webhook = settings.webhook()
+    assert webhook is not None
+    assert (webhook.url, webhook.secret) == ("https://x/hook", "s3cret")
+    monkeypatch.delenv("EXPUNGE_HOOK_SECRET")
+    with pytest.raises(ConfigurationError, match="EXPUNGE_HOOK_SECRET is not set"):
+        settings.webhook()
+
+
+def test_no_value_is_ever_repeated(load, monkeypatch) -> None:
+    monkeypatch.setenv("EXPUNGE_WEBHOOK_URL", "hunter2")
+    said = refusal(
+        load,
+        'database_url = "hunter2"\nbroker_url = "hunter2"\nlease_seconds = "hunter2"\n'
+        '[accounts.ai]\nstore = "openai"\nbase_url = "hunter2"\nconcurrency = "hunter2"\n',
+    )
+    assert "hunter2" not in said
+    assert "hunter2" not in repr(load_settings_with_urls(load, monkeypatch))
+
+
+def load_settings_with_urls(load, monkeypatch):
+    monkeypatch.delenv("EXPUNGE_WEBHOOK_URL")
+    return load('database_url = "postgresql+psycopg://u:hunter2@h/d"\nbroker_url = "redis://:hunter2@h"')
