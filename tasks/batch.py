@@ -12,6 +12,7 @@ import structlog
 
 from expunge.models.claim import Claim
 from expunge.models.entry import Entry
+from expunge.models.evidence import known_gone
 from expunge.models.lanes import deferral
 from expunge.models.mark import Marked, mark, release
 from expunge.models.settle import add_parts
@@ -21,6 +22,7 @@ from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, Parts, 
 from expunge.tasks.escalate import escalate
 from expunge.tasks.grouping import Deferred, Group, complaint, group, in_scope
 from expunge.tasks.health import LONGEST_PROBE_WAIT
+from expunge.tasks.outcomes import Outcome
 from expunge.tasks.receipts import missing, raised
 from expunge.tasks.runtime import Runtime
 from expunge.tasks.settling import Settlement, decide, settle, tell, until_reachable, write
@@ -238,6 +240,19 @@ class Batch:
             again += settlement.again
         return again
 
+    def _recall(self, answers: Sequence[Answer], entries: dict[int, Entry]) -> None:
+        """A part whose whole is gone cannot be asked for any more; but two cases may share it, and what the store told
+        the other one about this very part is evidence for this one too."""
+        orphaned = [answer for answer in answers if answer.outcome is Outcome.PARENT_ABSENT]
+        if not orphaned:
+            return
+        with self._runtime.database.read() as tx:
+            gone = known_gone(tx, [entries[answer.entry_id] for answer in orphaned])
+        for answer in orphaned:
+            if answer.entry_id in gone:
+                answer.outcome, answer.error = Outcome.ABSENT, None
+                answer.detail = {**(answer.detail or {}), "known_from_receipt": gone[answer.entry_id]}
+
     def _send(self, call: Call, entries: dict[int, Entry]) -> list[Answer]:
         """The call itself. At least one answer for every entry it was about, and none about any other."""
         assert not self._runtime.database.in_transaction, "a store is never called inside a transaction"
@@ -254,5 +269,6 @@ class Batch:
             log.error("call.answered_others", lane=self._account, answers=len(answers) - len(known))
         answered = {answer.entry_id for answer in known}
         now = utc_now()
+        self._recall(known, entries)
         unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered]
         return known + [missing(entry, began, now, call.operation) for entry in unanswered]

@@ -18,6 +18,9 @@ class Outcome(StrEnum):
     """Timeout or lost connection: it may have happened."""
     REFUSED = "refused"
     """The store understood and refused this one: 403 on a key, malformed …"""
+    PARENT_ABSENT = "parent_absent"
+    """By the store's word the whole that this part belongs to is gone, and the part cannot be asked for any more; that
+    says nothing about the part. What another case of the subject was told about that part decides, else a person."""
     REFUSED_SCOPE = "refused_scope"
     """It refuses the whole account, or the whole bucket named in `scope`: 401, wrong project or owner, no such bucket,
     a redirect, a quota that is used up for good."""

@@ -8,7 +8,7 @@
 
 "Delete a conversation" says that its items are not deleted with it. So when the API answers for an item that the
 whole conversation is not found, the item may be left behind where no call reaches it. That is not "already absent": it
-is refused (`ParentAbsent`), few tries and then a person, and no reason to hold up the lane.
+is `PARENT_ABSENT`, few tries and then a person, and no reason to hold up the lane.
 """
 
 import time
@@ -106,7 +106,7 @@ def _about(reply: Reply, expected: Expected, ids: Ids) -> Problem | None:
     if found is not None and found.outcome is Outcome.UNCONFIRMED and len(ids) > 1:
         error = reply.error()
         if reply.status == 404 and error is not None and says_absent(error, ids[0]):
-            return Problem(Outcome.REFUSED, PARENT_ABSENT)
+            return Problem(Outcome.PARENT_ABSENT, PARENT_ABSENT)
     return found
 
 

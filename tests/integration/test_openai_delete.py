@@ -208,7 +208,7 @@ def test_an_item_whose_conversation_is_gone_is_not_called_absent(provider: DemoP
     with account(provider.base_url) as eraser:
         provider.project().conversations.pop("conv_2")
         answer = erase(eraser, "conversation_item", "conv_2/msg_1")
-    assert (answer.outcome, answer.error) == (Outcome.REFUSED, "ParentAbsent")
+    assert (answer.outcome, answer.error) == (Outcome.PARENT_ABSENT, "ParentAbsent")
     assert provider.state()["proj_demo"]["left_behind_items"] == {"conv_2": ["msg_1", "msg_2"]}
 
 

@@ -1,0 +1,26 @@
+"""What earlier receipts say: a store's own word about an object, given to another case of the same subject."""
+
+from collections.abc import Iterable
+
+from expunge.models.database import Transaction
+from expunge.models.entry import Entry
+
+
+def known_gone(tx: Transaction, entries: Iterable[Entry]) -> dict[int, str]:
+    """Of these entries, those whose very object a store has confirmed to be gone before, with that receipt's id."""
+    found = {}
+    for entry in entries:
+        row = tx.first(
+            "SELECT id FROM erasure_record WHERE subject = :subject AND"
+            " (tenant = :tenant OR (tenant IS NULL AND CAST(:tenant AS text) IS NULL))"
+            " AND account = :account AND kind = :kind AND locator = :locator AND version IS NULL"
+            " AND status IN ('deleted', 'already_absent') ORDER BY recorded_at DESC LIMIT 1",
+            subject=entry.subject,
+            tenant=entry.tenant,
+            account=entry.account,
+            kind=entry.kind,
+            locator=entry.locator,
+        )
+        if row is not None:
+            found[entry.id] = str(row.id)
+    return found
