@@ -6,6 +6,7 @@ The benchmarks install it as another package would install a store: by an entry 
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,18 @@ class NullEraser:
         return None
 
     def look(self, entries: Sequence[Entry], until: float) -> Looked:
+        if self._stamps:
+            return Looked(calls=[Call((entry.id,), partial(self._stamp, entry.locator), "Stamp") for entry in entries])
         ids = [entry.id for entry in entries]
         calls = []
         for start in range(0, len(ids), self.batch):
             calls.append(Call(tuple(ids[start : start + self.batch]), self._send, "DeleteObjects"))
-        if self._stamps:
-            for entry in entries:
-                self._stamps.write(f"{entry.locator} {utc_now().timestamp()}\n")
         return Looked(calls=calls)
+
+    def _stamp(self, locator: str, ids: Collection[int]) -> list[Answer]:
+        assert self._stamps
+        self._stamps.write(f"{locator} {utc_now().timestamp()}\n")
+        return self._send(ids)
 
     def _send(self, ids: Collection[int]) -> list[Answer]:
         called, at = utc_now(), utc_now()
