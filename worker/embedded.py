@@ -76,10 +76,14 @@ class Embedded:
         self._one.doorbell.close()
         self._one.close()
 
-    def stop(self) -> None:
-        """Stop beat, then the worker, which waits for the calls that are under way. Doing it again does nothing."""
+    def stopping(self) -> None:
+        """Begin no further call."""
         self._one.stopping.set()
         self._beat_stop.set()
+
+    def stop(self) -> None:
+        """Stop beat, then the worker, which waits for the calls that are under way. Doing it again does nothing."""
+        self.stopping()
         _worker_state.should_stop = 0
         for thread in self._threads:
             thread.join()

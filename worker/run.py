@@ -74,6 +74,8 @@ def run(
         try:
             ending = _wait(settings, signals, embedded, until_idle, ends, on_look)
         finally:
+            embedded.stopping()
+            log.info("run.stopping")
             embedded.stop()
         on_look(database)
         with database.read() as tx:
