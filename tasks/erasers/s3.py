@@ -18,11 +18,11 @@ from expunge.tasks.erasers.s3_check import check_account
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.erasers.s3_deletes import Deletes, Wanted
 from expunge.tasks.erasers.s3_errors import UNSUPPORTED_CODES
-from expunge.tasks.erasers.s3_keys import goes_singly, is_url_safe
+from expunge.tasks.erasers.s3_keys import goes_singly, is_path_odd, is_url_safe
 from expunge.tasks.erasers.s3_options import S3Options, why_refused
 from expunge.tasks.erasers.s3_pages import ObjectPages, VersionPages
 from expunge.tasks.erasers.s3_prefix import look_under
-from expunge.tasks.erasers.s3_presence import Finding, survey
+from expunge.tasks.erasers.s3_presence import Finding, survey_objects, survey_versions
 from expunge.tasks.outcomes import Outcome
 
 _TOLD = 3
@@ -115,12 +115,13 @@ class S3Eraser:
         left = dict(wanted)
         found = []
         try:
-            for finding in survey(wanted, ObjectPages(self._client, bucket), go_on):
+            for finding in survey_objects(wanted, ObjectPages(self._client, bucket), go_on):
+                absent = finding.present is False and not self._is_headed(bucket, finding.key)
                 entries = left.pop(finding.key)
-                if finding.present is False:
+                if absent:
                     looked.answers += [_closing(finding, entry) for entry in entries]
                 else:
-                    found.append(Wanted(finding.key, entries, existed=finding.present))
+                    found.append(Wanted(finding.key, entries, existed=finding.present or None))
         except CallFailed as failure:
             if failure.outcome is Outcome.REFUSED:
                 # without the right to list, deleting is still owed; the receipts say what is not known
@@ -142,19 +143,35 @@ class S3Eraser:
         found = []
         pages = VersionPages(self._client, bucket, limit=self._options.keys_per_call)
         try:
-            for finding in survey(wanted, pages, go_on):
+            for finding in survey_versions(wanted, pages, go_on):
+                absent = finding.present is False and not self._is_headed(bucket, finding.key)
                 entries = left.pop(finding.key)
-                if finding.present:
-                    found.append(Wanted(finding.key, entries, finding.versions))
-                elif finding.present is False:
+                told_deleted = self._buckets.take_told_deleted(bucket, finding.key)
+                if absent:
                     looked.answers += [_closing(finding, entry) for entry in entries]
+                elif not finding.present:
+                    looked.answers += [_refused(finding, entry, "ListingUndecided") for entry in entries]
+                elif any(version.id in told_deleted for version in finding.versions):
+                    looked.answers += [_refused(finding, entry, "StillListed") for entry in entries]
                 else:
-                    looked.answers += [_undecided(finding, entry) for entry in entries]
+                    found.append(Wanted(finding.key, entries, finding.versions))
         except CallFailed as failure:
             if versioning is Versioning.UNREADABLE and failure.error in UNSUPPORTED_CODES:
                 return False
             _tell(self._deletes.owner_aware(failure), left.values(), looked)
         looked.calls += self._deletes.calls(bucket, found)
+        return True
+
+    def _is_headed(self, bucket: str, key: str) -> bool:
+        """Whether a key that no listing shows is there all the same, under another name. Raises CallFailed."""
+        if not is_path_odd(key) or not is_url_safe(key):
+            return False
+        try:
+            self._client.call("HeadObject", bucket, Key=key)
+        except CallFailed as failure:
+            if failure.verdict.http_status in (400, 403, 404, 405):
+                return False
+            raise
         return True
 
     def _look_at_prefix(self, entry: Entry, looked: Looked, go_on: Callable[[], bool]) -> None:
@@ -194,9 +211,10 @@ def _closing(finding: Finding, entry: Entry) -> Answer:
     return finding.facts.answer(entry.id, outcome, action=Action.LOOK)
 
 
-def _undecided(finding: Finding, entry: Entry) -> Answer:
-    """The store does not list this key so that it can be told apart; without its versions there is nothing to call."""
-    return finding.facts.answer(entry.id, Outcome.REFUSED, action=Action.LOOK, error="ListingUndecided")
+def _refused(finding: Finding, entry: Entry, error: str) -> Answer:
+    """The store does not list this key so that it can be told apart, or lists what it said it had deleted: calling
+    again would go on for ever, so a person is asked soon."""
+    return finding.facts.answer(entry.id, Outcome.REFUSED, action=Action.LOOK, error=error)
 
 
 def _tell(failure: CallFailed, groups: Iterable[Iterable[Entry]], looked: Looked) -> None:

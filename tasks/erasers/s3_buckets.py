@@ -21,7 +21,7 @@ VERSIONING_SECONDS = 300.0
 LOCK_SECONDS = 300.0
 SINGLY_SECONDS = 3600.0
 
-_REMEMBERED_KEYS = 10_000
+_REMEMBERED_KEYS = 20_000
 
 
 class Versioning(StrEnum):
@@ -52,6 +52,7 @@ class Buckets:
         self._locks: dict[str, _Known[bool]] = {}
         self._no_batches: dict[str, _Known[bool]] = {}
         self._malformed: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._told_deleted: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
 
     def versioning(self, bucket: str) -> Versioning:
         """Raises CallFailed when it could not be asked at all."""
@@ -110,3 +111,15 @@ class Buckets:
 
     def was_malformed(self, bucket: str, key: str) -> bool:
         return (bucket, key) in self._malformed
+
+    def told_deleted(self, bucket: str, key: str, version: str) -> None:
+        """The store confirmed that this version is deleted: the next listing must not show it any more."""
+        with self._lock:
+            self._told_deleted.setdefault((bucket, key), set()).add(version)
+            while len(self._told_deleted) > _REMEMBERED_KEYS:
+                self._told_deleted.popitem(last=False)
+
+    def take_told_deleted(self, bucket: str, key: str) -> set[str]:
+        """The versions of a key that were confirmed since it was last asked."""
+        with self._lock:
+            return self._told_deleted.pop((bucket, key), set())

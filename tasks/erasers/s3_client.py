@@ -230,6 +230,8 @@ def _require_s3(
 
     botocore parses any XML leniently: a page without <Contents> would look like an empty listing.
     """
+    if operation_model.name == "HeadObject":
+        return  # has no body; what it says is used as a veto only
     status, body = response_dict["status_code"], response_dict["body"]
     root = _ROOT.match(body[:1024]) if isinstance(body, bytes) else None
     name = root.group(1) if root else None

@@ -200,6 +200,8 @@ class Deletes:
             verdict, lock = judged[pair], locks.get(pair)
             if verdict.error == MARKER:
                 self._buckets.forget_versioning(bucket)
+            if pair[1] is not None and verdict.outcome is Outcome.DELETED:
+                self._buckets.told_deleted(bucket, pair[0], pair[1])
             about = dict(detail or {})
             if wanted.existed is None:
                 about["existed"] = "unknown"

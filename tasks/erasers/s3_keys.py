@@ -36,6 +36,11 @@ def is_url_safe(key: str) -> bool:
     return _DOT_SEGMENT.search(key) is None
 
 
+def is_path_odd(key: str) -> bool:
+    """Whether a server that keeps objects in directories may keep this key under another name (`a//b` as `a/b`)."""
+    return key.startswith("/") or "//" in key or not is_url_safe(key)
+
+
 def just_before(key: str) -> str | None:
     """A key that sorts before this one with next to nothing in between, so that a listing that starts after it begins
     with this key if it exists. None for the start of the bucket.

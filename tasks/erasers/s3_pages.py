@@ -25,6 +25,10 @@ _ORDERS: tuple[Callable[[str], Any], ...] = (
 )
 
 
+Markers = tuple[str, str | None]
+"""The key to go on after, and the version of it if its versions are not all listed yet."""
+
+
 class Version(NamedTuple):
     """One version of an object, or a delete marker."""
 
@@ -44,22 +48,22 @@ class Page:
     encoded: bool
     """URL-encoded as asked; a server may ignore that."""
     after: str | None = None
-    """The key that the listing was to start after."""
+    """The key that the listing was to start after. Further versions of it may follow."""
     prefix: str | None = None
     ambiguous_plus: bool = False
     """A `+` stood in an encoded key: a space, but some servers leave a plus sign as it is."""
-    next_markers: tuple[str, str | None] | None = None
+    next_markers: Markers | None = None
     """Where ListObjectVersions goes on."""
 
     def has(self, key: str) -> bool:
-        """Whether the page shows this very key. A `\\r` that XML brought was escaped there; U+FFFD may stand for what XML
-        could not bring."""
+        """Whether the page shows this very key. A `\\r` that XML brought was escaped there; U+FFFD may stand for what
+        XML could not bring."""
         return key in self.found and (self.encoded or "\ufffd" not in key)
 
-    @property
+    @cached_property
     def is_ordered(self) -> bool:
-        """Whether the page is in UTF-8 order, and begins after the key that it was to begin after."""
-        return _ORDERS[0] in self._possible_orders
+        """Whether the page keeps to what was asked for, in UTF-8 order."""
+        return _ORDERS[0] in self._possible_orders and all(key.startswith(self.prefix or "") for key in self.found)
 
     def is_reached(self, key: str) -> bool:
         """Whether the page goes as far as this key, if it is in UTF-8 order."""
@@ -67,16 +71,22 @@ class Page:
 
     def excludes(self, key: str) -> bool:
         """Whether the page proves that this key did not exist when it was listed."""
-        if key in self.found:
+        if key in self.found or not key.startswith(self.prefix or ""):
             return False
-        if self.prefix == key and not self.found:
+        if not self.found and self.after is None:
             return not self.truncated
         if (needs_encoding(key) and not self.encoded) or (self.ambiguous_plus and "+" in key):
             return False
-        if self.prefix is not None:
-            # in every order a key comes before the longer keys that begin with it
-            return key == self.prefix and all(found.startswith(key) for found in self.found)
+        if self.prefix == key:
+            return self._excludes_prefix(key)
         return self.is_ordered and all(self._is_inside(order, key) for order in self._possible_orders)
+
+    def _excludes_prefix(self, key: str) -> bool:
+        if self.truncated:
+            # in every order a key comes before the longer keys that begin with it
+            return bool(self.found) and all(found.startswith(key) for found in self.found)
+        # servers that shorten a prefix list more than was asked for; one that lists something else proves nothing
+        return all(found.startswith(key) or key.startswith(found) for found in self.found)
 
     @cached_property
     def _possible_orders(self) -> list[Callable[[str], Any]]:
@@ -85,7 +95,7 @@ class Page:
     def _is_in(self, order: Callable[[str], Any]) -> bool:
         for run in self.runs:
             keys = [order(key) for key in run]
-            if self.after is not None and keys and keys[0] <= order(self.after):
+            if self.after is not None and keys and keys[0] < order(self.after):
                 return False
             if any(one > next_one for one, next_one in pairwise(keys)):
                 return False
@@ -137,7 +147,7 @@ class ObjectPages:
             encoded=encoded,
             after=after,
             prefix=prefix,
-            ambiguous_plus=encoded and _has_plus(raw),
+            ambiguous_plus=encoded and _has_ambiguous_plus(raw),
         )
 
 
@@ -151,22 +161,21 @@ class VersionPages:
         self._bucket = bucket
         self._limit = limit
 
-    def after(self, start: str | None, limit: int) -> Page:
-        """The versions of the keys after `start`. Raises CallFailed."""
-        return self._page(limit, after=start, more={} if start is None else {"KeyMarker": start})
-
     def exactly(self, key: str) -> Page:
         """The versions of this key, and of longer ones that begin with it if there is room. Raises CallFailed."""
         return self._page(self._limit, prefix=key, more={"Prefix": key})
 
-    def under(self, prefix: str, markers: tuple[str, str | None] | None, limit: int) -> Page:
-        """The versions of the keys that begin with `prefix`, after a key marker and version marker."""
+    def under(self, prefix: str, markers: Markers | None, limit: int) -> Page:
+        """The versions of the keys that begin with `prefix`, after the markers that the page before gave.
+
+        No other markers are to be trusted: servers exist that skip a version when the key marker is not a key.
+        """
         more = {"Prefix": prefix}
         if markers is not None:
             more["KeyMarker"] = markers[0]
             if markers[1] is not None:
                 more["VersionIdMarker"] = markers[1]
-        return self._page(limit, prefix=prefix, more=more)
+        return self._page(limit, after=markers[0] if markers else None, prefix=prefix, more=more)
 
     def _page(self, limit: int, *, more: dict[str, str], after: str | None = None, prefix: str | None = None) -> Page:
         reply = self._client.call(self.operation, self._bucket, EncodingType="url", MaxKeys=limit, **more)
@@ -178,7 +187,7 @@ class VersionPages:
         for name, is_marker in (("Versions", False), ("DeleteMarkers", True)):
             items = parsed.get(name, ())
             raw = [item["Key"] for item in items]
-            ambiguous = ambiguous or (encoded and _has_plus(raw))
+            ambiguous = ambiguous or (encoded and _has_ambiguous_plus(raw))
             keys = _decoded(raw, encoded)
             for key, item in zip(keys, items, strict=True):
                 found.setdefault(key, []).append(Version(item["VersionId"], is_marker))
@@ -203,8 +212,10 @@ def _decoded(keys: Iterable[str], encoded: bool) -> list[str]:
     return [unquote_plus(key) for key in keys] if encoded else list(keys)
 
 
-def _has_plus(raw: Iterable[str]) -> bool:
-    return any("+" in key for key in raw)
+def _has_ambiguous_plus(raw: Iterable[str]) -> bool:
+    """A space, unless the server leaves a plus sign as it is; one that encodes plus signs shows it by `%2B`."""
+    text = "\n".join(raw)
+    return "+" in text and "%2B" not in text and "%2b" not in text
 
 
 def _is_truncated(reply: Reply) -> bool:

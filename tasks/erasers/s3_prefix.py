@@ -14,11 +14,8 @@ from expunge.models.targets import find_kind, locator_complaint, split_object
 from expunge.tasks.erasers.contract import Answer, Parts
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.erasers.s3_options import MAX_KEYS, is_allowed
-from expunge.tasks.erasers.s3_pages import ObjectPages, Page, VersionPages
+from expunge.tasks.erasers.s3_pages import Markers, ObjectPages, Page, VersionPages
 from expunge.tasks.outcomes import Outcome
-
-Markers = tuple[str, str | None]
-"""The key to go on after, and the version of it if its versions are not all listed yet."""
 
 
 @dataclass(slots=True)

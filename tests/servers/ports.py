@@ -50,13 +50,12 @@ def answers_http(port: int, path: str = "/") -> bool:
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], *, seconds: float = 60.0) -> None:
     """Poll until `ready`. Raises RuntimeError if the process ends first or the time is over."""
-    pause = subprocess.TimeoutExpired
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{process.args!r} did not get ready in {seconds} s")
         try:
             code = process.wait(timeout=0.05)
-        except pause:
+        except subprocess.TimeoutExpired:
             continue
         raise RuntimeError(f"{process.args!r} ended with {code}")

@@ -58,8 +58,10 @@ def seaweed() -> Iterator[str]:
                     "-s3",
                     f"-s3.port={s3}",
                     f"-s3.config={config}",
-                    "-master.volumeSizeLimitMB=64",
-                    "-volume.max=20",
+                    "-s3.port.iceberg=0",  # fixed ports by default: a second server would not start
+                    "-s3.port.lance=0",
+                    "-master.volumeSizeLimitMB=16",
+                    "-volume.max=500",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -72,3 +74,6 @@ def seaweed() -> Iterator[str]:
             finally:
                 process.kill()
                 process.wait()
+                for port in (master, volume, filer, s3):
+                    for left in Path("/tmp").glob(f"seaweedfs-*-{port}*.sock"):
+                        left.unlink(missing_ok=True)
