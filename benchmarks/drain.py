@@ -180,7 +180,18 @@ def one_task_per_object(url: str, dsn: str, valkey: object, entries: int) -> flo
     }
     processes = [
         subprocess.Popen(
-            [str(fleet.BIN / "celery"), "-A", "single_task", "worker", "--pool", "threads", "-c", "4", "-n", f"s{n}@%h"],
+            [
+                str(fleet.BIN / "celery"),
+                "-A",
+                "single_task",
+                "worker",
+                "--pool",
+                "threads",
+                "-c",
+                "4",
+                "-n",
+                f"s{n}@%h",
+            ],
             env=environment,
             cwd=Path(__file__).parent,
             stdout=subprocess.DEVNULL,

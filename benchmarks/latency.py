@@ -34,9 +34,7 @@ def main() -> None:
     with fleet.servers() as (url, valkey):
         stamps = Path(folder) / "stamps"
         account = f'[accounts.null]\nstore = "null"\nstamp_file = "{stamps}"'
-        config = fleet.configuration(
-            url, valkey, threads=4, accounts=account, extra=f"sweep_seconds = {SWEEP_SECONDS}"
-        )
+        config = fleet.configuration(url, valkey, threads=4, accounts=account, extra=f"sweep_seconds = {SWEEP_SECONDS}")
         os.environ["EXPUNGE_CONFIG"] = str(config)
         sys.path.insert(0, folder)
         database = Database.open(url)

@@ -1,6 +1,6 @@
 """Memory of a worker process over many entries with the null eraser: the last quarter beside the first.
 
-    python benchmarks/memory.py [--entries 1000000]
+python benchmarks/memory.py [--entries 1000000]
 """
 
 import argparse
