@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from expunge.models.database import Transaction
-from expunge.models.lanes import NOT_PAUSED
 from expunge.models.types import UtcDateTime
 
 
@@ -28,12 +27,16 @@ class Health:
 
 
 COUNT_LIMIT = 100_000
+_PAUSED = (
+    "EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = o.account AND l.scope = '' AND l.paused_by IS NOT NULL"
+    " AND (l.paused_by = 'operator' OR l.paused_until > {now}))"
+)
 
 
 def read_health(tx: Transaction) -> Health:
     """Read them; cheap enough for a probe once a minute."""
     now = tx.typed_rows("SELECT {now} AS now", {"now": UtcDateTime()})[0].now
-    due = f"FROM erasure_outbox o WHERE o.state = 'ready' AND o.due_at <= {{now}} AND {NOT_PAUSED}"
+    due = f"FROM erasure_outbox o WHERE o.state = 'ready' AND o.due_at <= {{now}} AND NOT {_PAUSED}"
     oldest = tx.typed_rows(f"SELECT min(o.due_at) AS at {due}", {"at": UtcDateTime()})[0].at
     owed = tx.typed_rows(
         "SELECT count(*) AS n, min(created_at) AS at FROM erasure_notice WHERE sent_at IS NULL", {"at": UtcDateTime()}

@@ -138,7 +138,7 @@ def _broker(settings: Settings) -> Line:
             connect_timeout=NETWORK_SECONDS,
             transport_options=transport_options(settings.broker_url),
         ) as connection:
-            where = connection.as_uri()
+            where = f"{settings.broker_scheme}, {connection.hostname}:{connection.port}"
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=int(NETWORK_SECONDS))
     except Exception as error:
         # every transport has errors of its own
