@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 from botocore import xform_name
 from botocore.config import Config
+from botocore.handlers import BUILTIN_HANDLERS
 
 from expunge.models.states import Action
 from expunge.tasks.erasers.contract import Answer, utc_now
@@ -38,6 +39,7 @@ _DOCUMENTS = {
 }
 """The root elements of each operation's answer (Amazon S3 API Reference, "Response Syntax")."""
 
+_BEFORE_PARSE = "before-parse.s3.*"
 _CONNECT_SECONDS = 10.0
 
 
@@ -202,7 +204,10 @@ class S3Client:
             ),
         )
         events = client.meta.events
-        events.register_first("before-parse.s3.*", _require_s3)
+        for name, handler, *_ in BUILTIN_HANDLERS:
+            if name == _BEFORE_PARSE:
+                events.unregister(name, handler)  # botocore's own makes a 500 of a page within a 200
+        events.register(_BEFORE_PARSE, _require_s3)
         events.register_last("before-parameter-build.s3", _no_redirects)
         events.register("before-call.s3.DeleteObjects", _add_content_md5)
         return client
@@ -236,7 +241,9 @@ def _require_s3(
     root = _ROOT.match(body[:1024]) if isinstance(body, bytes) else None
     name = root.group(1) if root else None
     if name == b"Error" and _CODE.search(body):
-        customized_response_dict["OwnStatus"] = status  # botocore makes a 500 of an error within a 200
+        customized_response_dict["OwnStatus"] = status
+        if status < 300:  # botocore raises by the status alone
+            response_dict["status_code"] = 500
         return
     expected = _DOCUMENTS.get(operation_model.name)
     if status >= 300 or (expected is not None and name not in expected):

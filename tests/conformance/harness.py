@@ -1,7 +1,8 @@
 """What every eraser is judged with: a World (one store and an eraser on it) and a small stand-in for the drain.
 
-A store joins the suite with one module `world_NAME.py` beside this one, which has a context manager `open_world()`
-that yields a World. It must not import the eraser's internals: what is judged is what the contract promises.
+A store joins the suite with one module `world_NAME.py` beside this one, which has `KINDS` and a context manager
+`open_world()` that yields a World. It must not import the eraser's internals: what is judged is what the contract
+promises.
 """
 
 import importlib.util
@@ -51,11 +52,6 @@ class DeleteCall:
 class World(Protocol):
     """One store with an eraser on it. All targets that `make` makes live on the same account."""
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds that `make` can make."""
-        ...
-
     def make(self, kind: str) -> str:
         """Create a target that exists, with parts if its kind has any, and give its locator."""
         ...
@@ -81,12 +77,21 @@ class World(Protocol):
         ...
 
 
-def world_modules() -> dict[str, Callable[[], AbstractContextManager[World]]]:
-    """`open_world` of every world_*.py in this directory, by NAME."""
-    return {
-        path.stem.removeprefix("world_"): _load(path).open_world
-        for path in sorted(Path(__file__).parent.glob("world_*.py"))
-    }
+@dataclass(frozen=True, slots=True)
+class WorldModule:
+    """One world_*.py."""
+
+    name: str
+    kinds: tuple[str, ...]
+    """The kinds that its World can make."""
+    open_world: Callable[[], AbstractContextManager[World]]
+
+
+def world_modules() -> list[WorldModule]:
+    """Every world_*.py in this directory."""
+    paths = sorted(Path(__file__).parent.glob("world_*.py"))
+    loaded = [(path.stem.removeprefix("world_"), _load(path)) for path in paths]
+    return [WorldModule(name, module.KINDS, module.open_world) for name, module in loaded]
 
 
 def _load(path: Path) -> ModuleType:

@@ -14,6 +14,8 @@ from expunge.worker.demo_provider import DemoProvider
 
 _PREFIX = {"file": "file-", "vector_store": "vs_", "conversation": "conv_", "response": "resp_"}
 
+KINDS = tuple(_PREFIX)
+
 _FAULTS = {
     Fault.THROTTLE: faults.Fault(faults.Reply.ERROR, status=429, headers={"retry-after": "7"}),
     Fault.UNAVAILABLE: faults.Fault(faults.Reply.ERROR, status=500),
@@ -26,8 +28,6 @@ _FAULTS = {
 
 class OpenAIWorld:
     """A provider with one account on it, whose answers must come from its own project."""
-
-    kinds = tuple(_PREFIX)
 
     def __init__(self, provider: DemoProvider, eraser: Eraser) -> None:
         self._provider = provider
