@@ -27,6 +27,7 @@ if settings.in_memory:
         "or run expunge up"
     )
 
+configure_logging(settings.log_level)
 runtime = OneRuntime(settings)
 app = make_app(settings, runtime)
 
@@ -34,7 +35,6 @@ app = make_app(settings, runtime)
 @signals.setup_logging.connect(weak=False)
 def _our_logging(**_: Any) -> None:
     """Being connected keeps Celery from setting up its own."""
-    configure_logging(settings.log_level)
 
 
 @signals.worker_init.connect(weak=False)
