@@ -48,3 +48,9 @@ def test_the_settings_that_are_shown_exist():
     for document in DOCUMENTS:
         for block in re.findall(r"^```toml\n(.*?)^```$", document.read_text(), re.DOTALL | re.MULTILINE):
             assert set(tomllib.loads(block)) <= set(Settings.model_fields)
+
+
+def test_the_makes_that_are_shown_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        assert set(re.findall(r"`make ([a-z-]+)`", document.read_text())) <= targets
