@@ -161,6 +161,39 @@ def test_the_doorbell_is_quicker_than_the_sweep(fleet, provider) -> None:
     doorbell.close()
 
 
+HOST = """
+import sys
+import threading
+import sqlalchemy
+from expunge.models import Target, open_case
+
+engine = sqlalchemy.create_engine(sys.argv[1])
+with engine.begin() as connection:
+    open_case(connection, case_id="c1", subject="s", targets=[Target("ai", "file", "file-1")])
+print("committed", flush=True)
+threading.Event().wait(60)
+"""
+
+
+def test_a_host_rings_by_itself(fleet) -> None:
+    """Its process knows nothing but the settings; there is no beat."""
+    fleet.worker()
+    config = {"EXPUNGE_CONFIG": str(fleet.settings)}
+    with start("python", "-c", HOST, str(fleet.database.engine.url), cwd=fleet.cwd, **config) as host:
+        assert host.stdout.readline() == "committed\n"
+        fleet.await_complete("c1")
+        host.kill()
+        assert host.communicate() == ("", "")
+
+
+def test_the_command_line_rings_before_it_ends(fleet) -> None:
+    fleet.worker()
+    targets = fleet.folder / "targets.jsonl"
+    targets.write_text('{"account": "ai", "kind": "file", "locator": "file-1"}\n')
+    run("expunge", "--config", fleet.settings, "erase", "--case", "c1", "--subject", "s", targets, cwd=fleet.cwd)
+    fleet.await_complete("c1")
+
+
 def test_a_broker_that_loses_everything_and_every_connection(fleet, broker) -> None:
     fleet.worker()
     fleet.beat()
