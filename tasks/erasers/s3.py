@@ -97,6 +97,8 @@ class S3Eraser:
         wanted = dict(wanted)
         for key in [key for key in wanted if goes_singly(key) and not is_url_safe(key)]:
             looked.answers += [_not_sent(entry, "UnrepresentableKey") for entry in wanted.pop(key)]
+        if not wanted:
+            return
         try:
             versioning = self._buckets.versioning(bucket)
         except CallFailed as failure:
