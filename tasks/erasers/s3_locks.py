@@ -35,7 +35,7 @@ def find_lock(client: S3Client, bucket: str, key: str, version: str) -> Lock | N
     mode = retention.get("Mode")
     if mode not in ("GOVERNANCE", "COMPLIANCE") or not isinstance(until, datetime):
         return None
-    until = until.astimezone(UTC)
+    until = until.replace(tzinfo=UTC) if until.tzinfo is None else until.astimezone(UTC)
     return Lock(mode, until) if until > utc_now() else None
 
 

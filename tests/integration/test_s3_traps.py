@@ -1,6 +1,5 @@
 """Public reports of deletions that did not happen, replayed on the strict stub."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,6 @@ from servers.s3_stub import S3Stub
 from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.tasks.erasers.s3 import S3Eraser
-from expunge.tasks.erasers.s3_deletes import OutsideAllow
 from expunge.tasks.outcomes import Outcome
 
 MakeEraser = Callable[..., S3Eraser]
@@ -230,78 +228,6 @@ def test_no_more_than_a_thousand_and_each_key_once(stub: S3Stub, make_eraser: Ma
     assert len({answer.request_id for answer in played.answers["b/k1"]}) == 1
 
 
-@pytest.mark.parametrize("kind", ["slow_down", "error_in_200"])
-def test_slow_down_is_throttling(stub: S3Stub, make_eraser: MakeEraser, kind: str) -> None:
-    """icechunk PR#2408, aws-sdk-rust#873 (SlowDown within a 200): back-pressure, and one call only."""
-    stub.bucket("b").put("k")
-    with stub.fault("DeleteObjects", kind):
-        (answer,) = play(make_eraser(stub, "b"), objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.error) == (Outcome.THROTTLED, "SlowDown")
-    assert answer.http_status == (503 if kind == "slow_down" else 200)
-    assert len(stub.calls("DeleteObjects")) == 1
-
-
-@pytest.mark.parametrize("fault", ["html_200", "xhtml_200", "html_404", "empty_body"])
-@pytest.mark.parametrize("operation", ["ListObjectsV2", "GetBucketVersioning", "DeleteObjects", "ListObjectVersions"])
-def test_a_page_is_nobodys_answer(stub: S3Stub, make_eraser: MakeEraser, operation: str, fault: str) -> None:
-    bucket = stub.bucket("b", versioning="Enabled" if operation == "ListObjectVersions" else "")
-    bucket.put("k")
-    bucket.put("p/1")
-    with stub.fault(operation, fault):
-        played = play(make_eraser(stub, "b"), [*objects("k", "never"), ("prefix", "b/p/")])
-    outcomes = {answer.outcome for answers in played.answers.values() for answer in answers}
-    assert Outcome.DELETED not in outcomes
-    assert Outcome.UNCONFIRMED in outcomes
-    if operation != "DeleteObjects":
-        assert outcomes == {Outcome.UNCONFIRMED}
-    assert set(bucket.objects) == {"k", "p/1"}
-
-
-def test_an_empty_result_confirms_nothing(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    stub.bucket("b").put("k")
-    with stub.fault("DeleteObjects", "empty_result"):
-        (answer,) = play(make_eraser(stub, "b"), objects("k")).answers["b/k"]
-    assert answer.outcome is Outcome.UNCONFIRMED
-
-
-@pytest.mark.parametrize("status", [301, 307])
-def test_redirects_are_not_followed(stub: S3Stub, make_eraser: MakeEraser, status: int) -> None:
-    stub.bucket("b", redirect=status).put("k")
-    (answer,) = play(make_eraser(stub, "b"), objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.scope, answer.http_status) == (Outcome.REFUSED_SCOPE, "b", status)
-    assert answer.region == "eu-west-1"
-    assert [call["operation"] for call in stub.calls()] == ["GetBucketVersioning"]
-
-
-def test_refused_credentials_are_the_accounts(
-    stub: S3Stub, make_eraser: MakeEraser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stub.bucket("b").put("k")
-    eraser = make_eraser(stub, "b")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anotheranother")
-    (answer,) = play(eraser, objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.scope, answer.error) == (Outcome.REFUSED_SCOPE, "", "InvalidAccessKeyId")
-
-
-def test_missing_credentials_are_the_accounts(
-    stub: S3Stub, make_eraser: MakeEraser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    eraser = make_eraser(stub, "b", profile="no-such-profile")
-    (answer,) = play(eraser, objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.scope, answer.error) == (Outcome.REFUSED_SCOPE, "", "ProfileNotFound")
-    assert not stub.calls()
-    assert eraser.check()[0].ok is False
-
-
-def test_another_accounts_bucket_is_refused_as_a_whole(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    stub.bucket("b").put("k")
-    eraser = make_eraser(stub, "b", expected_bucket_owner="999999999999")
-    (answer,) = play(eraser, objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.scope, answer.error) == (Outcome.REFUSED_SCOPE, "b", "AccessDenied")
-    right = make_eraser(stub, "b", expected_bucket_owner="111122223333")
-    assert play(right, objects("k")).closing("b/k").outcome is Outcome.DELETED
-
-
 def test_without_the_right_to_list_it_is_deleted_and_said_to_be_unknown(stub: S3Stub, make_eraser: MakeEraser) -> None:
     bucket = stub.bucket("b", list_refused=True)
     for key in ("k", "x\x01"):
@@ -345,125 +271,7 @@ def test_a_refusal_in_a_bucket_without_locks_asks_about_the_bucket_once(stub: S3
     assert not stub.calls("GetObjectRetention", "GetObjectLegalHold")
 
 
-def test_a_hanging_store_gives_no_answer_within_the_timeout(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    stub.bucket("b").put("k")
-    eraser = make_eraser(stub, "b", timeout_seconds=0.6)
-    with stub.fault("DeleteObjects", "hang"):
-        began = time.monotonic()
-        (answer,) = play(eraser, objects("k")).answers["b/k"]
-        assert time.monotonic() - began < 5
-        stub.release()
-    assert (answer.outcome, answer.error) == (Outcome.NO_ANSWER, "ReadTimeoutError")
-    assert eraser.timeout == 1.2
-
-
-def test_a_store_that_is_not_there_gives_no_answer(make_eraser: MakeEraser, stub: S3Stub) -> None:
-    eraser = make_eraser(stub, "b", endpoint_url="http://127.0.0.1:9")
-    (answer,) = play(eraser, objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.error) == (Outcome.NO_ANSWER, "EndpointConnectionError")
-    assert eraser.check()[1].ok is False
-
-
-def test_a_lost_answer_is_unknown_and_then_absent(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    stub.bucket("b").put("k")
-    eraser = make_eraser(stub, "b")
-    with stub.fault("DeleteObjects", "drop_after"):
-        first = play(eraser, objects("k"))
-    assert first.outcomes("b/k") == [Outcome.NO_ANSWER]
-    assert play(eraser, first.open.values()).closing("b/k").outcome is Outcome.ABSENT
-
-
-def test_a_failed_look_is_told_to_a_few(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    entries = [entry(kind, locator) for kind, locator in objects(*(f"k{number}" for number in range(50)))]
-    stub.bucket("b")
-    with stub.fault("ListObjectsV2", "error_500"):
-        looked = make_eraser(stub, "b").look(entries, time.monotonic() + 60)
-    assert [answer.outcome for answer in looked.answers] == [Outcome.UNAVAILABLE] * 3
-    assert not looked.calls
-
-
-def test_nothing_outside_allow_is_ever_asked_for(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    bucket = stub.bucket("b")
-    for key in ("u/1/x", "u/10/x"):
-        bucket.put(key)
-    eraser = make_eraser(stub, "b/u/1/")
-    played = play(eraser, [*objects("u/10/x"), ("prefix", "b/u/"), *objects("k", bucket="other")])
-    assert {answer.error for answers in played.answers.values() for answer in answers} == {"OutsideAllow"}
-    assert not stub.calls()
-    looked = eraser.look([entry("object", "b/u/1/x")], time.monotonic() + 60)
-    (call,) = looked.calls
-    eraser._deletes._options = eraser._deletes._options.model_copy(update={"allow": ("elsewhere",)})
-    with pytest.raises(OutsideAllow):
-        call.send(call.entry_ids)
-    assert not stub.calls("DeleteObjects", "DeleteObject")
-
-
-def test_a_prefix_is_listed_some_pages_a_claim(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    bucket = stub.bucket("b", page=10)
-    for number in range(95):
-        bucket.put(f"p/{number:03d}")
-    eraser = make_eraser(stub, "b", pages_per_claim=3)
-    parent = entry("prefix", "b/p/")
-    children: list[tuple[str, str]] = []
-    for expected in (30, 30, 30, 5):
-        (parts,) = eraser.look([parent], time.monotonic() + 60).parts
-        assert len(parts.children) == expected
-        children += parts.children
-        parent = replace(parent, cursor=parts.cursor, had_parts=True)
-    assert parent.cursor is None
-    assert children == [("object", f"b/p/{number:03d}") for number in range(95)]
-
-
-def test_a_resumed_listing_that_finds_no_more_waits_for_its_parts(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    stub.bucket("b").put("p/1")
-    parent = entry("prefix", "b/p/", cursor='["p/5", null]', had_parts=True)
-    (parts,) = make_eraser(stub, "b").look([parent], time.monotonic() + 60).parts
-    assert (parts.children, parts.cursor) == ([], None)
-
-
-def test_a_listing_that_does_not_go_on_ends(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    bucket = stub.bucket("b", page=10, ignores_start=True)
-    for number in range(25):
-        bucket.put(f"p/{number:03d}")
-    played = play(make_eraser(stub, "b"), [("prefix", "b/p/")])
-    assert played.closing("b/p/").outcome is Outcome.DELETED
-    assert not bucket.objects
-
-
-def test_a_key_that_no_locator_can_name(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    bucket = stub.bucket("b")
-    for key in ("p/1", "p/nul\0"):
-        bucket.put(key)
-    played = play(make_eraser(stub, "b"), [("prefix", "b/p/")])
-    assert played.closing("b/p/1").outcome is Outcome.DELETED
-    (answer,) = played.answers["b/p/"]
-    assert (answer.outcome, answer.error) == (Outcome.REFUSED, "UnrepresentableKey")
-
-
 def test_a_key_that_only_a_url_could_carry_but_would_change(stub: S3Stub, make_eraser: MakeEraser) -> None:
     (answer,) = play(make_eraser(stub, "b"), objects("a/../b\x01")).answers["b/a/../b\x01"]
     assert (answer.outcome, answer.error) == (Outcome.REFUSED, "UnrepresentableKey")
     assert not stub.calls()
-
-
-@pytest.mark.parametrize("count", [1000, 2000, 20000])
-def test_dense_keys_cost_one_call_per_450(stub: S3Stub, make_eraser: MakeEraser, count: int) -> None:
-    bucket = stub.bucket("b")
-    keys = [f"tenants/7/doc-{number:06d}.pdf" for number in range(count)]
-    for key in [*keys, "tenants/6/x", "tenants/8/x"]:
-        bucket.put(key)
-    eraser = make_eraser(stub, "b")
-    for start in range(0, count, 2000):
-        play(eraser, objects(*keys[start : start + 2000]))
-    assert set(bucket.objects) == {"tenants/6/x", "tenants/8/x"}
-    once = 0 if count == 20000 else 1  # versioning, in five minutes
-    assert len(stub.calls()) - once <= count / 450
-
-
-def test_sparse_keys_cost_one_look_each(stub: S3Stub, make_eraser: MakeEraser) -> None:
-    bucket = stub.bucket("b")
-    keys = [f"k-{number}" for number in range(20000)]
-    for key in keys:
-        bucket.put(key)
-    play(make_eraser(stub, "b"), objects(*keys[::1000]))
-    assert len(stub.calls("ListObjectsV2")) <= 22
