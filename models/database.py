@@ -51,6 +51,7 @@ def create_engine(url: str, *, pool_size: int = 10) -> Engine:
         return sa.create_engine(
             parsed,
             isolation_level="READ COMMITTED",
+            hide_parameters=True,  # an error's text would repeat locators and subjects
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=True,
@@ -58,7 +59,10 @@ def create_engine(url: str, *, pool_size: int = 10) -> Engine:
         )
     if backend == "sqlite" and parsed.get_driver_name() in ("pysqlite", ""):
         engine = sa.create_engine(
-            parsed, connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False}, **_sqlite_pool(parsed)
+            parsed,
+            hide_parameters=True,
+            connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False},
+            **_sqlite_pool(parsed),
         )
         _prepare_sqlite(engine)
         return engine

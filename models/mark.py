@@ -73,6 +73,18 @@ def release(
     )
 
 
+def release_leased(tx: Transaction, tokens: Collection[str]) -> int:
+    """Whatever is leased under these tokens, and not called, is `ready` again at once."""
+    released = 0
+    for token in tokens:
+        released += tx.run(
+            "UPDATE erasure_outbox SET state = 'ready', lease_token = NULL, lease_until = NULL"
+            " WHERE lease_token = :token AND state = 'leased' AND lease_until IS NOT NULL",
+            token=token,
+        )
+    return released
+
+
 def escalate_untriable(tx: Transaction, reasons: Sequence[tuple[int, str]], *, token: str) -> list[int]:
     """Claimed entries that cannot be tried at all; there was no call, so there is no receipt. Gives those moved."""
     moved = []

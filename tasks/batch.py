@@ -51,6 +51,7 @@ class Batch:
 
     def run(self) -> None:
         """Drive it as far as time and the stop signal allow; the rest goes back, uncounted."""
+        self._runtime.leases.add(self._token)
         try:
             groups, deferred = group(self._claim, self._triable(), self._eraser.batch)
             for late in deferred:
@@ -60,6 +61,7 @@ class Batch:
                     break
                 self._drive(together)
         finally:
+            self._runtime.leases.discard(self._token)
             self._give_back()
 
     def _must_stop(self) -> bool:

@@ -24,6 +24,10 @@ PLACE_SHARE = 2
 """A place's lease is the entries' lease divided by this: longer than any call, which is a third of the lease."""
 
 
+MOST_CLAIMED = 100
+"""Entries of one claim, unless one call carries more."""
+
+
 @dataclass(slots=True)
 class DrainReport:
     """What a drain did."""
@@ -87,9 +91,10 @@ class _Place:
 
 
 def claim_size(eraser: Eraser, lease_seconds: float) -> int:
-    """As many entries as can be called within half a lease, even if every call takes its whole timeout."""
-    calls = int(lease_seconds / 2 / eraser.timeout)
-    return max(1, calls) * eraser.batch
+    """As many entries as can be called within half a lease, even if every call takes its whole timeout; and no more
+    than keep one drain busy for a while, so that the lane's other drains find some too."""
+    calls = max(1, int(lease_seconds / 2 / eraser.timeout))
+    return min(calls * eraser.batch, max(eraser.batch, MOST_CLAIMED))
 
 
 def _claim_after_claim(runtime: Runtime, lane: str, place: _Place, report: DrainReport) -> None:

@@ -4,9 +4,15 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
 from expunge.models.database import Database
+from expunge.models.mark import release_leased
 from expunge.tasks.erasers.contract import AccountOptions, Eraser
 from expunge.tasks.erasers.registry import make_eraser
+
+log = structlog.get_logger()
 
 Ring = Callable[[str], None]
 """Rings the doorbell of one lane. Never raises: a bell that is lost is rung again by the sweep."""
@@ -61,6 +67,8 @@ class Runtime:
     on_step: Callable[[str], None] = _no_step
     """Told of every named step of a drain: `claimed`, `looked`, `marked`, `called`, `settling`, `settled`. Tests stop
     or kill the process there."""
+    leases: set[str] = field(default_factory=set)
+    """The tokens of the claims that drains of this process work on."""
     _erasers: dict[str, Eraser] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -71,6 +79,21 @@ class Runtime:
                 options = self.accounts[account]
                 self._erasers[account] = make_eraser(account, options, lease_seconds=self.policy.lease_seconds)
             return self._erasers[account]
+
+    def stop(self) -> None:
+        """Begin no further call, and give back at once what has not been called, even while another call hangs. Returns
+        at once: it may be called from a signal handler."""
+        if not self.stopping.is_set():
+            self.stopping.set()
+            threading.Thread(target=self._give_back, name="expunge-give-back", daemon=True).start()
+
+    def _give_back(self) -> None:
+        try:
+            with self.database.begin() as tx:
+                release_leased(tx, list(self.leases))
+        except SQLAlchemyError as error:
+            # the drains give back as well, and the sweep ends every lease
+            log.warning("stop.gave_nothing_back", error=type(error).__name__)
 
     def close(self) -> None:
         """Close clients and connections."""

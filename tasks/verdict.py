@@ -41,9 +41,7 @@ RULES: dict[Outcome, Rule] = {
     Outcome.UNAVAILABLE: Rule(ReceiptStatus.FAILED, "Unavailable", store_is_down=True),
     Outcome.NO_ANSWER: Rule(ReceiptStatus.UNKNOWN, "NoAnswer", store_is_down=True),
     Outcome.REFUSED: Rule(ReceiptStatus.FAILED, "Refused", refusals=1, store_is_well=True),
-    Outcome.PARENT_ABSENT: Rule(
-        ReceiptStatus.FAILED, "ParentAbsent", fixed_error=True, refusals=1, store_is_well=True
-    ),
+    Outcome.PARENT_ABSENT: Rule(ReceiptStatus.FAILED, "ParentAbsent", fixed_error=True, refusals=1, store_is_well=True),
     Outcome.REFUSED_SCOPE: Rule(ReceiptStatus.FAILED, "Refused", refusals=1),
     Outcome.WRONG_IDENTITY: Rule(ReceiptStatus.FAILED, "WrongIdentity", refusals=1),
     Outcome.UNCONFIRMED: Rule(ReceiptStatus.FAILED, "Unconfirmed", fixed_error=True, store_is_down=True),

@@ -21,11 +21,6 @@ try:
     settings.webhook()
 except ConfigurationError as error:
     raise SystemExit(f"expunge: {error}") from None
-if settings.in_memory:
-    raise SystemExit(
-        "expunge: broker_url is memory://, which no other process hears: name a broker that all workers share, "
-        "or run expunge up"
-    )
 
 configure_logging(settings.log_level)
 runtime = OneRuntime(settings)
@@ -37,8 +32,18 @@ def _our_logging(**_: Any) -> None:
     """Being connected keeps Celery from setting up its own."""
 
 
+@signals.beat_init.connect(weak=False)
+def _require_shared_broker(**_: Any) -> None:
+    if settings.in_memory:
+        raise SystemExit(
+            "expunge: broker_url is memory://, which no other process hears: name a broker that all workers share, "
+            "or run expunge up"
+        )
+
+
 @signals.worker_init.connect(weak=False)
 def _begin(**_: Any) -> None:
+    _require_shared_broker()
     bell.take_down()  # a runtime rings by itself
     try:
         schema.require(runtime.get().database)
@@ -50,7 +55,7 @@ def _begin(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect(weak=False)
 def _stopping(**_: Any) -> None:
-    runtime.stopping.set()
+    runtime.stop()
 
 
 @signals.worker_shutdown.connect(weak=False)

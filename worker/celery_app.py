@@ -50,7 +50,6 @@ class OneRuntime:
         self._lock = threading.Lock()
         self._runtime: Runtime | None = None
         self.stopping = threading.Event()
-        """Set it to stop: what has not been called goes back to `ready`."""
         self.doorbell = Doorbell(settings.broker_url)
         os.register_at_fork(after_in_child=self._forget)
 
@@ -62,6 +61,13 @@ class OneRuntime:
                     self._settings, ring=self.doorbell.ring, stopping=self.stopping, embedded=self._embedded
                 )
             return self._runtime
+
+    def stop(self) -> None:
+        """Begin no further call; what has not been called goes back to `ready` at once."""
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.stop()
+        self.stopping.set()
 
     def close(self) -> None:
         """Close clients and connections; `get` would make them anew."""

@@ -78,7 +78,7 @@ class Embedded:
 
     def stopping(self) -> None:
         """Begin no further call."""
-        self._one.stopping.set()
+        self._one.stop()
         self._beat_stop.set()
 
     def stop(self) -> None:

@@ -16,7 +16,9 @@ from expunge.tasks.erasers.s3_options import MAX_KEYS
 from expunge.tasks.erasers.s3_pages import Markers, Page, Version
 
 _GROWTH = 8
-"""A page is this many times as long as what the one before it served."""
+"""A page is this many times as long as what the one before it served …"""
+_DENSE = 4
+"""… but whole, where a whole page would serve so many: requests cost more than lines."""
 
 
 class _Exact(Protocol):
@@ -62,9 +64,15 @@ def survey_objects(wanted: Iterable[str], pages: ListsObjects, go_on: Callable[[
             served += 1
             yield finding
         reached = _end(page)
-        length = min(MAX_KEYS, max(2, served * _GROWTH))
+        length = _next_length(length, served)
         yield from _looks([key for key in doubtful if key in left], left, pages, go_on)
     yield from _looks(list(left), left, pages, go_on)
+
+
+def _next_length(length: int, served: int) -> int:
+    if served * MAX_KEYS >= _DENSE * length:
+        return MAX_KEYS
+    return min(MAX_KEYS, max(2, served * _GROWTH))
 
 
 def survey_versions(wanted: Iterable[str], pages: ListsVersions, go_on: Callable[[], bool]) -> Iterator[Finding]:
