@@ -63,6 +63,8 @@ class Page:
     @cached_property
     def is_ordered(self) -> bool:
         """Whether the page keeps to what was asked for, in UTF-8 order."""
+        if self.after is not None and any(run and run[0] < self.after for run in self.runs):
+            return False
         return _ORDERS[0] in self._possible_orders and all(key.startswith(self.prefix or "") for key in self.found)
 
     def is_reached(self, key: str) -> bool:
@@ -95,8 +97,6 @@ class Page:
     def _is_in(self, order: Callable[[str], Any]) -> bool:
         for run in self.runs:
             keys = [order(key) for key in run]
-            if self.after is not None and keys and keys[0] < order(self.after):
-                return False
             if any(one > next_one for one, next_one in pairwise(keys)):
                 return False
         return True
