@@ -7,6 +7,10 @@ import pytest
 
 from expunge.models.states import TRANSITIONS, EntryState, NoticeKind, ReceiptStatus
 from expunge.models.tables import Base
+from expunge.tasks.drain import claim_size
+from expunge.tasks.erasers.openai import OpenAIEraser, OpenAIOptions
+from expunge.tasks.erasers.s3 import S3Eraser
+from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.verdict import RULES, Rule
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +99,14 @@ def test_each_of_the_twelve_has_its_tests():
     for number, _, modules, tests in rows:
         assert re.search(r"`(models|tasks|worker)/\w", modules), number
         assert f"`test_{int(number):02}_" in tests
+
+
+def test_the_runbook_counts_a_claim_as_the_drain_does():
+    s3 = S3Eraser("a", S3Options(allow=("b",)), lease_seconds=300)
+    openai = OpenAIEraser("b", OpenAIOptions(), lease_seconds=300)
+    told = f"`openai` {claim_size(openai, 300)}; `s3` {claim_size(s3, 300):,}"
+    assert f"| {told} |" in (ROOT / "docs" / "RUNBOOK.md").read_text()
+    assert f"| {openai.timeout:.0f} s; {s3.timeout:.0f} s |" in (ROOT / "docs" / "RUNBOOK.md").read_text()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
