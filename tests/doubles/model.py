@@ -1,0 +1,181 @@
+"""What must come of open, claim, mark, call, settle, lost leases, sweeps, holds and decisions: a simple model, without
+a database and without concurrency, that the state machine test compares with the product.
+
+Its clock only moves when the test moves it, by more than a lease or by more than a day. A retry is due after the next
+such move.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+LEASE = 300.0
+RETRY = 200.0
+DAY = 86_400.0
+TRIES = 3
+LOST = 3
+BATCH = 2
+SETTLING = ("deleted", "already_absent", "waived")
+
+
+@dataclass
+class Kept:
+    """An entry as it should be in the outbox."""
+
+    id: int
+    case: str
+    locator: str
+    due: float
+    state: str = "ready"
+    attempt: int = 0
+    tries: int = 0
+    lost: int = 0
+    owner: str | None = None
+    until: float = 0.0
+
+    def free(self, state: str) -> None:
+        self.state, self.owner = state, None
+
+
+@dataclass
+class Model:
+    """Entries, receipts and holds as they should be."""
+
+    now: float = 0.0
+    entries: dict[int, Kept] = field(default_factory=dict)
+    locators: dict[int, str] = field(default_factory=dict)
+    """Of every entry that there ever was."""
+    cases: set[str] = field(default_factory=set)
+    receipts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    """(entry, attempt, status)."""
+    closed: set[tuple[str, str]] = field(default_factory=set)
+    """(case, locator) with a settling receipt."""
+    held: set[str] = field(default_factory=set)
+    """Cases under a standing hold."""
+    calls: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(entry, attempt) of every delete call that the store got."""
+
+    def fresh(self, case: str, locators: Iterable[str]) -> list[str]:
+        """Those that a call of open_case adds."""
+        known = {entry.locator for entry in self.entries.values() if entry.case == case}
+        return [loc for loc in dict.fromkeys(locators) if loc not in known and (case, loc) not in self.closed]
+
+    def add(self, entry_id: int, case: str, locator: str) -> None:
+        self.entries[entry_id] = Kept(entry_id, case, locator, due=self.now)
+        self.locators[entry_id] = locator
+
+    def due(self) -> set[int]:
+        return {e.id for e in self.entries.values() if e.state == "ready" and e.due <= self.now}
+
+    def claim(self, owner: str, ids: Sequence[int]) -> None:
+        for entry_id in ids:
+            entry = self.entries[entry_id]
+            entry.state, entry.owner, entry.until = "leased", owner, self.now + LEASE
+
+    def mark(self, owner: str, ids: Sequence[int]) -> tuple[dict[int, int], list[int]]:
+        """Gives the attempts of those marked, and those held."""
+        attempts, held = {}, []
+        for entry_id in ids:
+            entry = self.entries.get(entry_id)
+            if entry is None or entry.owner != owner or entry.state != "leased":
+                continue
+            if entry.case in self.held:
+                entry.free("held")
+                held.append(entry_id)
+            elif entry.until > self.now:
+                entry.state, entry.until = "calling", self.now + LEASE
+                entry.attempt += 1
+                attempts[entry_id] = entry.attempt
+        return attempts, held
+
+    def settle(self, owner: str, claimed: dict[int, Kept], attempts: dict[int, int], statuses: dict[int, str]) -> None:
+        for entry_id, attempt in attempts.items():
+            status, known = statuses[entry_id], claimed[entry_id]
+            self.receipts[entry_id, attempt, status] += 1
+            if status in SETTLING:
+                self.closed.add((known.case, known.locator))
+            entry = self.entries.get(entry_id)
+            if entry is None or entry.owner != owner or entry.state != "calling":
+                continue  # a late worker's receipts are kept; the entry is somebody else's
+            if status in SETTLING:
+                del self.entries[entry_id]
+                continue
+            entry.tries, entry.lost = entry.tries + 1, 0
+            entry.free("escalated" if entry.tries >= TRIES else "ready")
+            entry.due = self.now + (DAY if entry.state == "escalated" else RETRY)
+
+    def give_back(self, owner: str, ids: Iterable[int]) -> None:
+        for entry_id in ids:
+            entry = self.entries.get(entry_id)
+            if entry is not None and entry.owner == owner:
+                entry.free("ready")
+
+    def sweep(self) -> None:
+        for entry in self.entries.values():
+            over = entry.owner is not None and entry.until <= self.now
+            if entry.state == "leased" and over:
+                entry.free("ready")
+            elif entry.state == "calling" and over:
+                self.receipts[entry.id, entry.attempt, "unknown"] += 1
+                entry.lost += 1
+                entry.free("escalated" if entry.lost >= LOST else "ready")
+                entry.due = self.now + (DAY if entry.state == "escalated" else 0.0)
+            elif entry.state == "held" and entry.case not in self.held:
+                entry.free("ready")
+                entry.due = self.now
+            elif entry.state == "escalated" and entry.due <= self.now:
+                entry.free("ready")
+
+    def hold(self, case: str) -> list[int]:
+        """Gives the entries whose call is in flight."""
+        self.held.add(case)
+        mine = [entry for entry in self.entries.values() if entry.case == case]
+        for entry in mine:
+            if entry.state in ("ready", "leased"):
+                entry.free("held")
+        return sorted(entry.id for entry in mine if entry.state == "calling")
+
+    def retry(self, case: str) -> None:
+        for entry in self.entries.values():
+            if entry.case == case and entry.state == "escalated":
+                entry.state, entry.due, entry.tries, entry.lost = "ready", self.now, 0, 0
+            elif entry.case == case and entry.state == "ready":
+                entry.due = min(entry.due, self.now)
+
+    def waive(self, entry_id: int) -> None:
+        entry = self.entries.pop(entry_id)
+        self.receipts[entry_id, entry.attempt, "waived"] += 1
+        self.closed.add((entry.case, entry.locator))
+
+    def is_complete(self, case: str) -> bool:
+        return not any(entry.case == case for entry in self.entries.values())
+
+    def worker(self, owner: str, ids: Sequence[int]) -> Generator[tuple[str, list[int]], dict[int, str], None]:
+        """One claim: yields the steps that the worker should come to, and the entries that the next call is about. Who
+        is at `marked` is sent the statuses that the store's answers will come to."""
+        claimed = {i: Kept(**vars(self.entries[i])) for i in sorted(ids)}
+        left = set(claimed)
+        sound = [i for i, entry in claimed.items() if entry.lost == 0]
+        alone = [[i] for i, entry in claimed.items() if entry.lost == 1]
+        alone += [[i] for i, entry in claimed.items() if entry.lost > 1]
+        for group in [sound, *alone] if sound else alone:
+            yield "looked", []
+            calls = [group[start : start + BATCH] for start in range(0, len(group), BATCH)]
+            marked: tuple[dict[int, int], list[int]] | None = None
+            for number, call in enumerate(calls):
+                attempts, held = self.mark(owner, call) if marked is None else marked
+                left.difference_update(held)
+                marked = None
+                if not attempts:
+                    if held:
+                        continue
+                    break
+                statuses = yield "marked", list(attempts)
+                left.difference_update(attempts)
+                self.calls.update(attempts.items())
+                yield "called", []
+                self.settle(owner, claimed, attempts, statuses)
+                if number + 1 < len(calls):
+                    marked = self.mark(owner, calls[number + 1])
+                yield "settled", []
+        self.give_back(owner, left)

@@ -1,0 +1,304 @@
+"""Every order of opening, claiming, marking, calling, settling, losing leases, sweeping, holding and deciding, against
+a simple model (tests/doubles/model.py), with the real drain stopped at its named steps."""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from doubles.model import BATCH, DAY, LEASE, RETRY, TRIES, Model
+from doubles.parked import DONE, ParkedWorker
+from doubles.running import Bench
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from expunge.models import Target, open_case
+from expunge.models.database import Database
+from expunge.models.decisions import retry, waive
+from expunge.models.errors import EntryInFlight
+from expunge.models.holds import place_hold, release_hold
+from expunge.tasks.outcomes import Outcome
+
+CASES = st.sampled_from(["c1", "c2"])
+TARGETS = st.lists(st.sampled_from([f"b/{n}" for n in range(8)]), min_size=1, max_size=6)
+KINDS_OF_ANSWER = ["truth", "truth", "error", "left out", "left out, but gone", "error, but gone", "raise"]
+ANSWERS = st.lists(st.sampled_from(KINDS_OF_ANSWER), min_size=BATCH, max_size=BATCH)
+MOST_WORKERS = 4
+WHICH = st.integers(0, 11)
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+PHASES = (Phase.explicit, Phase.generate)
+
+
+class Machine(RuleBasedStateMachine):
+    """Set `fresh` and `drop` on a subclass: they give the URL of a migrated database, and remove it."""
+
+    fresh: Callable[[], str]
+    drop: Callable[[str], None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = type(self).fresh()
+        self.bench = Bench(
+            Database.open(self.url),
+            batch=BATCH,
+            lease_seconds=LEASE,
+            retry_base_seconds=RETRY / 2,
+            retry_max_seconds=RETRY,
+            attempts_before_escalation=TRIES,
+        )
+        self.model = Model()
+        self.seen: set[str] = set()
+        self.holds: dict[str, int] = {}
+        self.running: list[tuple[ParkedWorker, Any]] = []
+        self.dead: list[ParkedWorker] = []
+        self.next_call: dict[str, list[int]] = {}
+        self.written: dict[str, Any] = {}
+
+    def teardown(self) -> None:
+        for worker in [*self.dead, *(worker for worker, _ in self.running)]:
+            worker.abandon()
+        self.bench.database.close()
+        type(self).drop(self.url)
+
+    @rule(case=CASES, locators=TARGETS, there=st.lists(st.booleans(), min_size=6, max_size=6))
+    def open(self, case: str, locators: list[str], there: list[bool]) -> None:
+        for locator, is_there in zip(locators, there, strict=False):
+            if locator not in self.seen and is_there:
+                self.bench.store.put(locator)
+            self.seen.add(locator)
+        fresh = self.model.fresh(case, locators)
+        with self.bench.database.begin() as tx:
+            targets = [Target("mem", "object", locator) for locator in locators]
+            opened = open_case(tx.connection, case_id=case, subject=case, targets=targets)
+            rows = tx.rows("SELECT id, locator FROM erasure_outbox WHERE case_id = :case", case=case)
+        assert (opened.added, opened.created) == (len(fresh), case not in self.model.cases)
+        self.model.cases.add(case)
+        for row in rows:
+            if row.locator in fresh:
+                self.model.add(row.id, case, row.locator)
+
+    @rule(case=CASES)
+    def nothing_found(self, case: str) -> None:
+        with self.bench.database.begin() as tx:
+            open_case(tx.connection, case_id=case, subject=case, nothing_found=True)
+        self.model.cases.add(case)
+
+    @precondition(lambda self: len(self.running) < MOST_WORKERS and self.model.due())
+    @rule(limit=st.integers(1, 5))
+    def claim(self, limit: int) -> None:
+        due = self.model.due()
+        worker = ParkedWorker(self.bench.another(), "mem", limit)
+        assert set(worker.entry_ids) <= due
+        assert len(worker.entry_ids) == min(limit, len(due))
+        self.model.claim(worker.token, worker.entry_ids)
+        self.running.append((worker, self.model.worker(worker.token, worker.entry_ids)))
+
+    @precondition(lambda self: self.running)
+    @rule(which=WHICH, answers=ANSWERS)
+    def go_on_to_its_next_step(self, which: int, answers: list[str]) -> None:
+        self.go_on(which, answers, 1)
+
+    @precondition(lambda self: self.running)
+    @rule(which=WHICH, answers=ANSWERS, steps=st.integers(2, 7))
+    def go_on(self, which: int, answers: list[str], steps: int) -> None:
+        """A worker goes on: a step, or many. It does not know that its lease may be over."""
+        worker, plan = self.running[which % len(self.running)]
+        for _ in range(steps):
+            statuses = None
+            if worker.token in self.next_call:
+                statuses = self._script(self.next_call.pop(worker.token), answers)
+            try:
+                expected, about = plan.send(statuses)
+            except StopIteration:
+                expected, about = DONE, []
+            assert worker.step() == expected
+            if about:
+                self.next_call[worker.token] = about
+            if expected == DONE:
+                self.running.remove((worker, plan))
+                return
+
+    def _script(self, ids: list[int], answers: list[str]) -> dict[int, str]:
+        """Tell the store what to answer; gives the statuses that will come of it."""
+        store = self.bench.store
+        store.scripts.clear()
+        objects, statuses = set(store.objects), {}
+        known = dict(zip(ids, answers, strict=False))
+        for entry_id, answer in known.items():
+            locator = self.model.locators[entry_id]
+            store.script(locator, _scripted(store.objects, locator, answer))
+            statuses[entry_id] = _status(objects, locator, answer)
+        return dict.fromkeys(ids, "failed") if "raise" in known.values() else statuses
+
+    @precondition(lambda self: len(self.running) == MOST_WORKERS)
+    @rule(which=WHICH)
+    def kill(self, which: int) -> None:
+        """It never goes on. What it holds is freed by the sweep."""
+        worker, plan = self.running.pop(which % len(self.running))
+        self.next_call.pop(worker.token, None)
+        plan.close()
+        self.dead.append(worker)
+
+    @rule(long=st.sampled_from([False, False, True]), then_sweep=st.booleans())
+    def let_time_pass(self, long: bool, then_sweep: bool) -> None:
+        """Every lease ends, and every retry is due; after the long time what was escalated as well."""
+        seconds = DAY + 1 if long else LEASE + 1
+        self.bench.later(seconds)
+        self.model.now += seconds
+        if then_sweep:
+            self.sweep()
+
+    @rule()
+    def sweep(self) -> None:
+        self.bench.sweep()
+        self.model.sweep()
+
+    @precondition(lambda self: set(self.model.cases) - set(self.holds))
+    @rule(which=WHICH)
+    def hold(self, which: int) -> None:
+        free = sorted(set(self.model.cases) - set(self.holds))
+        case = free[which % len(free)]
+        with self.bench.database.begin() as tx:
+            self.holds[case], flying = place_hold(tx, subject=case, by="counsel", why="matter 7")
+        assert list(flying) == self.model.hold(case)
+
+    @precondition(lambda self: self.holds)
+    @rule(which=WHICH)
+    def release(self, which: int) -> None:
+        case = sorted(self.holds)[which % len(self.holds)]
+        with self.bench.database.begin() as tx:
+            assert release_hold(tx, self.holds.pop(case), by="counsel", why="over")
+        self.model.held.discard(case)
+
+    @precondition(lambda self: self.model.cases)
+    @rule(which=WHICH)
+    def retry(self, which: int) -> None:
+        cases = sorted(self.model.cases)
+        case = cases[which % len(cases)]
+        with self.bench.database.begin() as tx:
+            retry(tx, case=case, by="ops")
+        self.model.retry(case)
+
+    @precondition(lambda self: self.model.entries)
+    @rule(which=WHICH)
+    def waive(self, which: int) -> None:
+        entries = sorted(self.model.entries)
+        entry_id = entries[which % len(entries)]
+        try:
+            with self.bench.database.begin() as tx:
+                waive(tx, [entry_id], by="dpo", why="kept by law")
+        except EntryInFlight:
+            assert self.model.entries[entry_id].state in ("leased", "calling")
+        else:
+            assert self.model.entries[entry_id].state not in ("leased", "calling")
+            self.model.waive(entry_id)
+
+    @invariant()
+    def entries_are_as_the_model_says(self) -> None:
+        found = {
+            row.id: (row.state, row.attempt, row.tries, row.lost_leases, _text(row.lease_token))
+            for row in self.bench.entries()
+        }
+        assert found == {e.id: (e.state, e.attempt, e.tries, e.lost, e.owner) for e in self.model.entries.values()}
+
+    @invariant()
+    def receipts_only_grow_and_never_change(self) -> None:
+        rows = {_text(row.id): tuple(row) for row in self.bench.receipts()}
+        assert {receipt_id: rows.get(receipt_id) for receipt_id in self.written} == self.written
+        self.written = rows
+
+    @invariant()
+    def receipts_say_what_happened(self) -> None:
+        receipts = self.bench.receipts()
+        assert Counter((r.entry_id, r.attempt, r.status) for r in receipts) == self.model.receipts
+        still_there = self.bench.store.objects
+        assert not [r for r in receipts if r.status in ("deleted", "already_absent") and r.locator in still_there]
+
+    @invariant()
+    def every_call_has_its_receipt_or_is_under_way(self) -> None:
+        called = Counter(locator for operation, locators in self.bench.store.log for locator in locators)
+        expected: Counter[str] = Counter()
+        answered = {(entry_id, attempt) for entry_id, attempt, _ in self.model.receipts}
+        for entry_id, attempt in self.model.calls:
+            expected[self.model.locators[entry_id]] += 1
+            entry = self.model.entries.get(entry_id)
+            under_way = entry is not None and (entry.state, entry.attempt) == ("calling", attempt)
+            assert under_way or (entry_id, attempt) in answered
+        assert called == expected
+
+    @invariant()
+    def a_case_is_complete_when_nothing_is_left_and_only_then(self) -> None:
+        with self.bench.database.read() as tx:
+            rows = tx.rows("SELECT id, completed_at FROM erasure_case")
+        assert {row.id: row.completed_at is not None for row in rows} == {
+            case: self.model.is_complete(case) for case in self.model.cases
+        }
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _scripted(objects: set[str], locator: str, answer: str) -> Any:
+    def act() -> Any:
+        if answer == "raise":
+            raise ConnectionError
+        if "gone" in answer:
+            objects.discard(locator)
+        return "left out" if answer.startswith("left out") else Outcome.ERROR
+
+    return None if answer == "truth" else act
+
+
+def _status(objects: set[str], locator: str, answer: str) -> str:
+    there = locator in objects
+    if answer == "truth" or "gone" in answer:
+        objects.discard(locator)
+    if answer == "truth":
+        return "deleted" if there else "already_absent"
+    return "unknown" if answer.startswith("left out") else "failed"
+
+
+def _run(fresh: Callable[[], str], drop: Callable[[str], None], examples: int) -> None:
+    machine = type("Machine", (Machine,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples * ROUNDS,
+            stateful_step_count=40,
+            deadline=None,
+            database=None,
+            derandomize=ROUNDS == 1,
+            phases=PHASES,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:
+    numbers = iter(range(1_000_000))
+
+    def fresh() -> str:
+        path = tmp_path / f"{next(numbers)}.db"
+        shutil.copy(sqlite_template, path)
+        return f"sqlite:///{path}"
+
+    def drop(url: str) -> None:
+        for path in tmp_path.glob("*.db*"):
+            path.unlink()
+
+    _run(fresh, drop, examples=60)
+
+
+def test_on_postgresql(postgres: Any, postgres_template: str) -> None:
+    def fresh() -> str:
+        return str(postgres.url(postgres.create(postgres_template)))
+
+    def drop(url: str) -> None:
+        postgres.drop(url.split("/@/")[-1].partition("?")[0].rpartition("/")[-1])
+
+    _run(fresh, drop, examples=10)
