@@ -1,17 +1,27 @@
 """What earlier receipts say: a store's own word about an object, given to another case of the same subject."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from expunge.models.database import Transaction
 from expunge.models.entry import Entry
 
 
-def known_gone(tx: Transaction, entries: Iterable[Entry]) -> dict[int, str]:
-    """Of these entries, those whose very object a store has confirmed to be gone before, with that receipt's id."""
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """An earlier receipt about the same object."""
+
+    receipt_id: str
+    operation: str | None
+    request_id: str | None
+
+
+def known_gone(tx: Transaction, entries: Iterable[Entry]) -> dict[int, Evidence]:
+    """Of these entries, those whose very object a store has confirmed to be gone before, with that receipt."""
     found = {}
     for entry in entries:
         row = tx.first(
-            "SELECT id FROM erasure_record WHERE subject = :subject AND"
+            "SELECT id, operation, request_id FROM erasure_record WHERE subject = :subject AND"
             " (tenant = :tenant OR (tenant IS NULL AND CAST(:tenant AS text) IS NULL))"
             " AND account = :account AND kind = :kind AND locator = :locator AND version IS NULL"
             " AND status IN ('deleted', 'already_absent') ORDER BY recorded_at DESC LIMIT 1",
@@ -22,5 +32,5 @@ def known_gone(tx: Transaction, entries: Iterable[Entry]) -> dict[int, str]:
             locator=entry.locator,
         )
         if row is not None:
-            found[entry.id] = str(row.id)
+            found[entry.id] = Evidence(str(row.id), row.operation, row.request_id)
     return found

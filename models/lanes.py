@@ -40,6 +40,14 @@ NOT_PAUSED = (
 )
 """The lane of `:account` is not paused; decided once a statement, not for every row."""
 
+_PAUSED_SCOPE = "s.account = :account AND s.scope <> '' AND s.paused_by IS NOT NULL AND s.paused_until > {now}"
+SCOPE_NOT_PAUSED = (
+    f"(NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE})"
+    f" OR NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE}"
+    " AND substr(o.locator, 1, length(s.scope) + 1) = s.scope || '/'))"
+)
+"""The bucket of an entry `o` of `:account` is not paused; the first half is decided once a statement."""
+
 
 def read_lanes(tx: Transaction, account: str | None = None) -> dict[str, Lane]:
     """The rows of one lane by scope."""

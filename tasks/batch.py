@@ -215,7 +215,7 @@ class Batch:
             if not attempts:
                 if held:
                     continue
-                break  # the lane was paused, or the lease is gone: so it is for the calls behind this one
+                break  # lane or bucket was paused, or the lease is gone: the next claim sorts them
             self._runtime.on_step("marked")
             if self._runtime.stopping.is_set() or time.monotonic() > marked_at + self._lease - self._eraser.timeout:
                 break  # the lease may end before the answer: whoever has it then would call as well
@@ -242,18 +242,29 @@ class Batch:
             again += settlement.again
         return again
 
-    def _recall(self, answers: Sequence[Answer], entries: dict[int, Entry]) -> None:
+    def _recall(self, answers: Sequence[Answer], entries: dict[int, Entry]) -> list[Answer]:
         """A part whose whole is gone cannot be asked for any more; but two cases may share it, and what the store told
-        the other one about this very part is evidence for this one too."""
-        orphaned = [answer for answer in answers if answer.outcome is Outcome.PARENT_ABSENT]
+        the other one about this very part is evidence for this one too. The call's own receipt stays what it was; the
+        closing one is a look at the earlier receipt, and names it."""
+        orphaned = [answer.entry_id for answer in answers if answer.outcome is Outcome.PARENT_ABSENT]
         if not orphaned:
-            return
+            return []
         with self._runtime.database.read() as tx:
-            gone = known_gone(tx, [entries[answer.entry_id] for answer in orphaned])
-        for answer in orphaned:
-            if answer.entry_id in gone:
-                answer.outcome, answer.error = Outcome.ABSENT, None
-                answer.detail = {**(answer.detail or {}), "known_from_receipt": gone[answer.entry_id]}
+            gone = known_gone(tx, [entries[entry_id] for entry_id in orphaned])
+        now = utc_now()
+        return [
+            Answer(
+                entry_id,
+                Outcome.ABSENT,
+                earlier.operation or "look",
+                now,
+                now,
+                action=Action.LOOK,
+                request_id=earlier.request_id,
+                detail={"known_from_receipt": earlier.receipt_id},
+            )
+            for entry_id, earlier in gone.items()
+        ]
 
     def _send(self, call: Call, entries: dict[int, Entry]) -> list[Answer]:
         """The call itself. At least one answer for every entry it was about, and none about any other."""
@@ -271,6 +282,6 @@ class Batch:
             log.error("call.answered_others", lane=self._account, answers=len(answers) - len(known))
         answered = {answer.entry_id for answer in known}
         now = utc_now()
-        self._recall(known, entries)
+        known += self._recall(known, entries)
         unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered]
         return known + [missing(entry, began, now, call.operation) for entry in unanswered]

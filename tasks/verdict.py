@@ -81,6 +81,9 @@ def judge(entry: Entry, answers: Sequence[Answer], policy: Policy, now: datetime
     """Decide about one entry from all answers about it in one call. A probe uses no try."""
     own = [answer for answer in answers if answer.version is None]
     bad = [answer for answer in answers if answer.outcome not in GOOD]
+    if bad and all(answer.outcome is Outcome.PARENT_ABSENT for answer in bad):
+        # what an earlier receipt says about the part comes beside the answer of the call
+        bad = [] if any(answer.outcome in GOOD for answer in own) else bad
     if not bad:
         if own:
             return Verdict(None)

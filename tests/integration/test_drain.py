@@ -164,6 +164,20 @@ def test_the_same_refusal_of_a_bucket_pauses_that_bucket_only(bench):
     assert bench.case().completed_at is not None
 
 
+def test_a_bucket_that_pauses_in_the_middle_of_a_claim_is_left_alone_at_once(database):
+    bench = Bench(database, batch=1)
+    names = [f"gone/{n}" for n in range(20)]
+    bench.store.put("b/1", *names)
+    for name in names:
+        bench.store.always[name] = {"outcome": Outcome.REFUSED_SCOPE, "scope": "gone", "error": "NoSuchBucket"}
+    bench.open(*names, "b/1")
+    bench.drain()
+    assert 3 <= sum(bench.store.deletes(name) for name in names) <= 4
+    bench.drain()
+    assert bench.receipts(locator="b/1")[0].status == "deleted"
+    assert {e.state for e in bench.entries()} == {"ready"}
+
+
 def test_wrong_identity_pauses_the_lane_at_once(bench):
     bench.store.put("b/1")
     bench.store.always["b/1"] = {"outcome": Outcome.WRONG_IDENTITY, "error": "WrongProject"}
