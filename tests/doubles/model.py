@@ -151,9 +151,12 @@ class Model:
         return not any(entry.case == case for entry in self.entries.values())
 
     def worker(self, owner: str, ids: Sequence[int]) -> Generator[tuple[str, list[int]], dict[int, str], None]:
+        """What a worker should do that has just claimed these entries."""
+        return self._worker(owner, {i: Kept(**vars(self.entries[i])) for i in sorted(ids)})
+
+    def _worker(self, owner: str, claimed: dict[int, Kept]) -> Generator[tuple[str, list[int]], dict[int, str], None]:
         """One claim: yields the steps that the worker should come to, and the entries that the next call is about. Who
         is at `marked` is sent the statuses that the store's answers will come to."""
-        claimed = {i: Kept(**vars(self.entries[i])) for i in sorted(ids)}
         left = set(claimed)
         sound = [i for i, entry in claimed.items() if entry.lost == 0]
         alone = [[i] for i, entry in claimed.items() if entry.lost == 1]
