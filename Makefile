@@ -36,8 +36,12 @@ format: setup ## let ruff format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: setup ## the benchmarks, each beside its reference: minutes, and a quiet machine
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	for name in drain latency memory s3; do $(BIN)/python benchmarks/$$name.py; done
+
 up: setup ## worker and beat in one process, with ./expunge.toml
 	$(BIN)/expunge up
 
-.PHONY: help setup demo test unit lint format up
+.PHONY: help setup demo test unit lint format bench up
 .DEFAULT_GOAL := help

@@ -8,7 +8,9 @@
 
 import argparse
 import multiprocessing
+import os
 import statistics
+import subprocess
 import sys
 import time
 import uuid
@@ -29,9 +31,11 @@ PROCESSES = 2
 CASES = 20
 
 FILL = """
-INSERT INTO erasure_case (id, subject, basis) SELECT %(run)s || g, 'subject-' || g, 'gdpr' FROM generate_series(1, {cases}) g;
+INSERT INTO erasure_case (id, subject, basis)
+SELECT %(run)s || g, 'subject-' || g, 'gdpr' FROM generate_series(1, {cases}) g;
 INSERT INTO erasure_outbox (case_id, account, kind, locator)
-SELECT %(run)s || (1 + g %% {cases}), 'null', 'object', 'bucket/tenants/acme/objects/' || g FROM generate_series(1, {entries}) g
+SELECT %(run)s || (1 + g %% {cases}), 'null', 'object', 'bucket/tenants/acme/objects/' || g
+  FROM generate_series(1, {entries}) g
 """
 
 CLAIM = """
@@ -48,10 +52,11 @@ UPDATE erasure_outbox o SET state = 'calling', attempt = attempt + 1, lease_unti
 SETTLE = """
 WITH gone AS MATERIALIZED (
     DELETE FROM erasure_outbox WHERE id = ANY(%b::bigint[]) AND lease_token = %b AND state = 'calling')
-INSERT INTO erasure_record (id, case_id, entry_id, tenant, subject, conversation, account, store, kind, locator, attempt,
-                            action, operation, status, request_id, http_status, endpoint, region, called_at, at)
-SELECT u.id::uuid, u.case_id, u.entry_id, u.tenant, u.subject, u.conversation, 'null', 'null', 'object', u.locator, u.attempt,
-       'delete', 'DeleteObjects', 'deleted', '0123456789ABCDEF', 200, 'null://', 'nowhere-1', %b, %b
+INSERT INTO erasure_record (id, case_id, entry_id, tenant, subject, conversation, account, store, kind, locator,
+                            attempt, action, operation, status, request_id, http_status, endpoint, region, called_at,
+                            at)
+SELECT u.id::uuid, u.case_id, u.entry_id, u.tenant, u.subject, u.conversation, 'null', 'null', 'object', u.locator,
+       u.attempt, 'delete', 'DeleteObjects', 'deleted', '0123456789ABCDEF', 200, 'null://', 'nowhere-1', %b, %b
   FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::text[], %b::integer[])
        AS u(id, case_id, entry_id, tenant, subject, conversation, locator, attempt)
 ON CONFLICT (id) DO NOTHING
@@ -168,13 +173,11 @@ def warm(dsn: str, bell: "object") -> None:
 
 def one_task_per_object(url: str, dsn: str, valkey: object, entries: int) -> float:
     """The same product code, driven the naive way: one message, one claim, one mark and one settle for every object."""
-    import subprocess
-
     from single_task import ring_all
 
     fill(dsn, entries)
     environment = {
-        **__import__("os").environ,
+        **os.environ,
         "BENCH_DATABASE": url,
         "BENCH_BROKER": f"redis://127.0.0.1:{valkey.port}/1",  # type: ignore[attr-defined]
     }
