@@ -38,17 +38,10 @@ def make_receipt(
         detail["retry_after"] = answer.retry_after
     if answer.retain_until is not None:
         detail["retain_until"] = answer.retain_until.isoformat()
-    return Receipt(
+    return _about(
+        entry,
+        store,
         id=receipt_id(entry, attempt, f"{number}"),
-        case_id=entry.case_id,
-        entry_id=entry.id,
-        tenant=entry.tenant,
-        subject=entry.subject,
-        conversation=entry.conversation,
-        account=entry.account,
-        store=store,
-        kind=entry.kind,
-        locator=entry.locator,
         version=_text(answer.version),
         attempt=attempt,
         action=str(answer.action),
@@ -66,10 +59,8 @@ def make_receipt(
     )
 
 
-def interrupted(entry: Entry, store: str | None, at: datetime) -> Receipt:
-    """The receipt of an attempt whose worker died or hangs: the store may have acted, or not."""
+def _about(entry: Entry, store: str | None, **facts: Any) -> Receipt:
     return Receipt(
-        id=receipt_id(entry, entry.attempt, "interrupted"),
         case_id=entry.case_id,
         entry_id=entry.id,
         tenant=entry.tenant,
@@ -79,6 +70,16 @@ def interrupted(entry: Entry, store: str | None, at: datetime) -> Receipt:
         store=store,
         kind=entry.kind,
         locator=entry.locator,
+        **facts,
+    )
+
+
+def interrupted(entry: Entry, store: str | None, at: datetime) -> Receipt:
+    """The receipt of an attempt whose worker died or hangs: the store may have acted, or not."""
+    return _about(
+        entry,
+        store,
+        id=receipt_id(entry, entry.attempt, "interrupted"),
         attempt=entry.attempt,
         action=str(Action.DELETE),
         status=str(ReceiptStatus.UNKNOWN),
