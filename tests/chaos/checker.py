@@ -105,15 +105,15 @@ def left_at_provider(stores: Stores) -> set[str]:
     return found
 
 
-def findings(url: str, stores: Stores, case: str, *, wanted: Iterable[str], keep: Iterable[str]) -> list[str]:
-    """What does not add up, in words; empty if all is well. `wanted` are the locators that the case was opened with,
+def findings(url: str, stores: Stores, *, wanted: Iterable[str], keep: Iterable[str]) -> list[str]:
+    """What does not add up, in words; empty if all is well. `wanted` are the locators that the cases were opened with,
     `keep` those that belong to others and must still be there."""
-    receipts = [row for row in query(url, "SELECT * FROM erasure_record") if row["case_id"] == case]
+    receipts = query(url, "SELECT * FROM erasure_record")
     s3, provider = left_at_s3(stores), left_at_provider(stores)
     return [
         *_calls_without_receipts(receipts, list(delete_calls(stores))),
         *_receipts_without_calls(receipts, stores),
-        *_case(url, case, receipts, set(wanted)),
+        *_cases(url, receipts, set(wanted)),
         *_left(s3, provider, set(keep)),
         *_too_good(receipts, s3, provider),
     ]
@@ -139,7 +139,7 @@ def _calls_without_receipts(receipts: list[Row], calls: list[DeleteCall]) -> Ite
         elif not any(row["version"] is None for row in rows):
             missing = call.versions - {row["version"] for row in rows}
             if missing:
-                yield f"call {call.request_id} about {call.locator}: no receipt for versions {sorted(map(str, missing))}"
+                yield f"call {call.request_id} about {call.locator}: no receipt for {sorted(map(str, missing))}"
     for (store, locator), ids in unexplained.items():
         found = len(standing.get((store, locator), ()))
         if len(ids) > found:
@@ -162,19 +162,17 @@ def _receipts_without_calls(receipts: list[Row], stores: Stores) -> Iterator[str
         elif row["status"] == "deleted" and row["action"] == "delete":
             call = calls.get((row["request_id"], row["locator"]))
             if call is None or row["version"] not in call.versions:
-                yield f"receipt {row['id']}: {row['request_id']} did not ask to delete {row['locator']} {row['version']}"
+                yield f"receipt {row['id']}: {row['request_id']} did not ask for {row['locator']} {row['version']}"
             elif not call.done:
                 yield f"receipt {row['id']}: the store did not carry out {row['request_id']}"
 
 
-def _case(url: str, case: str, receipts: list[Row], wanted: set[str]) -> Iterator[str]:
-    cases = [row for row in query(url, "SELECT id, completed_at FROM erasure_case") if row["id"] == case]
-    if not cases or cases[0]["completed_at"] is None:
-        yield f"case {case} is not complete"
-    entries = query(url, "SELECT case_id, locator, state, reason FROM erasure_outbox")
-    for row in entries:
-        if row["case_id"] == case:
-            yield f"an entry is left: {row['locator']} is {row['state']} ({row['reason']})"
+def _cases(url: str, receipts: list[Row], wanted: set[str]) -> Iterator[str]:
+    for row in query(url, "SELECT id, completed_at FROM erasure_case"):
+        if row["completed_at"] is None:
+            yield f"case {row['id']} is not complete"
+    for row in query(url, "SELECT locator, state, reason FROM erasure_outbox"):
+        yield f"an entry is left: {row['locator']} is {row['state']} ({row['reason']})"
     closed = {row["locator"] for row in receipts if row["version"] is None and row["status"] in SETTLING}
     for locator in sorted(wanted - closed):
         yield f"{locator}: no receipt closes it"

@@ -28,7 +28,8 @@ from expunge.tasks.sweep import sweep
 
 LANES = ("objects", "ai")
 LEASE_SECONDS = 1.5
-IDLE_SECONDS = 0.03
+IDLE_SECONDS = 0.05
+SWEEP_SECONDS = 0.25
 log = structlog.get_logger()
 
 
@@ -73,7 +74,7 @@ def make_runtime(options: argparse.Namespace, on_step: Callable[[str], None]) ->
     )
 
 
-def _over_and_over(runtime: Runtime, *works: Callable[[], object]) -> None:
+def _over_and_over(runtime: Runtime, seconds: float, *works: Callable[[], object]) -> None:
     """A worker outlives a database that goes away; whatever else is raised ends the process with an error."""
     while not runtime.stopping.is_set():
         for work in works:
@@ -84,18 +85,18 @@ def _over_and_over(runtime: Runtime, *works: Callable[[], object]) -> None:
                     runtime.stopping.set()
                     raise
                 log.warning("worker.database_away", error=type(error).__name__)
-        runtime.stopping.wait(IDLE_SECONDS)
+        runtime.stopping.wait(seconds)
 
 
 def work(runtime: Runtime, threads: int) -> None:
     """One thread does it all in turn, or each lane has some of its own beside the sweep's."""
     drains = [partial(drain, runtime, lane) for lane in LANES]
     if threads == 1:
-        _over_and_over(runtime, partial(sweep, runtime), *drains)
+        _over_and_over(runtime, IDLE_SECONDS, partial(sweep, runtime), *drains)
         return
     with ThreadPoolExecutor(threads + 1) as pool:
-        running = [pool.submit(_over_and_over, runtime, drains[number % 2]) for number in range(threads)]
-        running.append(pool.submit(_over_and_over, runtime, partial(sweep, runtime)))
+        running = [pool.submit(_over_and_over, runtime, IDLE_SECONDS, drains[number % 2]) for number in range(threads)]
+        running.append(pool.submit(_over_and_over, runtime, SWEEP_SECONDS, partial(sweep, runtime)))
         runtime.stopping.wait()
         for future in running:
             future.result()
