@@ -179,6 +179,8 @@ def resume(tx: Transaction, account: str, *, by: str, why: str | None = None) ->
     """Lift every pause of a lane and its buckets, whoever made it, and forget its failures."""
     due = hurry_deferred(tx, account)
     _record(tx, Decision.RESUME, by, why, [(account, None, None)])
+    # a settle takes the lane's rows in this order
+    tx.rows("SELECT 1 FROM erasure_lane WHERE account = :account ORDER BY scope {for update}", account=account)
     before = read_lanes(tx, account)
     tx.run(
         "UPDATE erasure_lane SET paused_by = NULL, paused_until = NULL, paused_since = NULL, reason = NULL,"

@@ -173,10 +173,14 @@ def deferral(scope: str) -> str:
 
 
 def undefer(tx: Transaction, account: str, scope: str) -> int:
-    """Entries put off for a paused scope are due now."""
+    """Entries put off for a paused scope are due now.
+
+    The lane is locked already, and entries are locked before lanes: so it waits for none. Whoever has a `ready` entry
+    locked claims it, hurries it, holds it or waives it, and needs no help.
+    """
     return tx.run(
-        "UPDATE erasure_outbox SET due_at = {now}, reason = NULL"
-        " WHERE account = :account AND state = 'ready' AND reason = :reason",
+        "UPDATE erasure_outbox SET due_at = {now}, reason = NULL WHERE id IN (SELECT id FROM erasure_outbox"
+        " WHERE account = :account AND state = 'ready' AND reason = :reason {skip locked}) AND state = 'ready'",
         account=account,
         reason=deferral(scope),
     )
