@@ -1,5 +1,6 @@
 """A broker that forgets everything, and one that goes away, while Celery's own workers and a beat are in the middle."""
 
+import shlex
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,14 +49,20 @@ def broker() -> Iterator[Any]:
         server.stop()
 
 
+def _deployed(name: str) -> list[str]:
+    """What follows `celery` in the Procfile: Celery's gossip does not survive every lost connection."""
+    lines = (Path(__file__).parents[2] / "Procfile").read_text().splitlines()
+    return shlex.split(next(line for line in lines if line.startswith(f"{name}:")))[2:]
+
+
 class Celery:
     """One of Celery's own processes; it logs into a file."""
 
-    def __init__(self, world: World, name: str, *arguments: str) -> None:
-        self.log = world.folder / f"worker-{name}.jsonl"  # where World.logs looks
+    def __init__(self, world: World, label: str, name: str, *arguments: str) -> None:
+        self.log = world.folder / f"worker-{label}.jsonl"  # where World.logs looks
         with self.log.open("w", encoding="utf-8") as file:
             self.process = subprocess.Popen(
-                [str(BIN / "celery"), "-A", "expunge.worker.app", *arguments],
+                [str(BIN / "celery"), *_deployed(name), *arguments],
                 cwd=world.folder,
                 env=environment(
                     EXPUNGE_CONFIG=str(world.folder / "settings.toml"),
