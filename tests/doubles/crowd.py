@@ -1,12 +1,15 @@
-"""One process of a crowd on one database: it opens cases, drains and sweeps as soon as its standard input says so.
+"""A crowd of processes on one database: each opens cases, drains and sweeps.
 
-    python -m doubles.crowd URL NAME LOG CASES
+    python -m doubles.crowd URL PROCESSES LOG CASES
+
+They are forked from one that has imported everything and opened nothing, so that they begin at the same moment.
 
 Every delete call appends its locators to LOG, a line each, so that all processes' calls are in one file.
 """
 
 import os
 import sys
+import traceback
 
 from doubles.running import Bench
 from waiting import wait_for
@@ -25,21 +28,19 @@ class Everything(set[str]):
         return True
 
 
-def main(url: str, name: str, log: str, cases: int) -> None:
-    """Open cases and drain after each, then drain and sweep until the outbox is empty."""
+def work(url: str, name: str, log: str, cases: int) -> None:
+    """Open cases and drain after each, then sweep, and drain until the outbox is empty."""
     bench = Bench(Database.open(url), concurrency=CONCURRENCY)
     bench.store.objects = Everything()
     calls = os.open(log, os.O_WRONLY | os.O_APPEND)
     # one write is one append, whoever else writes
     bench.store.on_call = lambda locators: (os.write(calls, "".join(f"{x}\n" for x in locators).encode()), None)[1]
-    print("ready", flush=True)  # noqa: T201
-    sys.stdin.readline()
     for number in range(cases):
         bench.open(*(f"b/{name}/{number}/{n}" for n in range(ENTRIES)), case=f"{name}-{number}")
         bench.drain()
+    bench.sweep()
 
     def is_empty() -> bool:
-        bench.sweep()
         bench.drain()
         return not bench.entries()
 
@@ -47,5 +48,28 @@ def main(url: str, name: str, log: str, cases: int) -> None:
     bench.database.close()
 
 
+def main(url: str, processes: int, log: str, cases: int) -> int:
+    """Fork them and wait for all; gives how many failed."""
+    children = []
+    wait, begin = os.pipe()
+    for number in range(processes):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.close(begin)
+                os.read(wait, 1)  # ends when the parent closes the other end
+                work(url, f"p{number}", log, cases)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        children.append(child)
+    os.close(begin)
+    return sum(os.waitpid(child, 0)[1] != 0 for child in children)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
