@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 from celery import signals
+from kombu.transport import virtual
 
 from expunge.models import bell, schema
 from expunge.models.errors import ConfigurationError, SchemaError
@@ -32,6 +33,7 @@ def _our_logging(**_: Any) -> None:
     """Being connected keeps Celery from setting up its own."""
 
 
+@signals.celeryd_init.connect(weak=False)
 @signals.beat_init.connect(weak=False)
 def _require_shared_broker(**_: Any) -> None:
     if settings.in_memory:
@@ -41,9 +43,15 @@ def _require_shared_broker(**_: Any) -> None:
         )
 
 
+def _restore_no_doorbells() -> None:
+    """A doorbell that was taken and not run yet is not put back: the sweep rings again. Putting it back also ends the
+    worker when the broker is lost in just that moment (kombu 5.7: AttributeError on a connection that is closed)."""
+    virtual.Channel.do_restore = False
+
+
 @signals.worker_init.connect(weak=False)
 def _begin(**_: Any) -> None:
-    _require_shared_broker()
+    _restore_no_doorbells()
     bell.take_down()  # a runtime rings by itself
     try:
         schema.require(runtime.get().database)

@@ -161,6 +161,9 @@ class World:
             self.end(process)
 
     def end(self, process: BaseProcess) -> None:
+        log = self.folder / f"{process.name}.jsonl"
+        begun = lambda: process.exitcode is not None or (log.exists() and "worker.begun" in log.read_text())  # noqa: E731
+        wait_for(begun, seconds=20.0, what="a worker to begin")
         os.kill(process.pid or 0, signal.SIGTERM)
         self.await_end(process, 0)
 

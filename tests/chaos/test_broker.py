@@ -84,12 +84,8 @@ class Celery:
         assert self.process.poll() is None, self.log.read_text()
         return text in self.log.read_text()
 
-    def supervise(self) -> None:
-        code = self.process.poll()
-        if code is not None:
-            assert code == 1, self.log.read_text()
-            assert "Unrecoverable error" in self.log.read_text(), self.log.read_text()
-            self._start()
+    def must_run(self) -> None:
+        assert self.process.poll() is None, self.log.read_text()
 
     def end(self) -> int:
         self.process.terminate()
@@ -116,7 +112,7 @@ def _start(world: World, broker: Any, stack: ExitStack) -> list[Celery]:
 
 def _supervised(fleet: list[Celery], world: World) -> bool:
     for process in fleet:
-        process.supervise()
+        process.must_run()
     return world.is_complete()
 
 

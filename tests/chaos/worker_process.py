@@ -33,6 +33,9 @@ SWEEP_SECONDS = 0.25
 log = structlog.get_logger()
 
 
+BEGUN = '{"event": "worker.begun"}'
+
+
 class Doom:
     """Sends a signal to this very process when a step is reached for the nth time, by whichever thread."""
 
@@ -143,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runtime = make_runtime(options, doom)
         signal.signal(signal.SIGTERM, lambda *_: runtime.stop())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        file.write(BEGUN + "\n")  # from here on SIGTERM is heard
         if options.kill_after is not None:
             killer = threading.Timer(options.kill_after, os.kill, (os.getpid(), signal.SIGKILL))
             killer.daemon = True
