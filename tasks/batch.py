@@ -12,7 +12,7 @@ import structlog
 
 from expunge.models.claim import Claim
 from expunge.models.entry import Entry
-from expunge.models.evidence import known_gone
+from expunge.models.evidence import Evidence, known_gone
 from expunge.models.lanes import deferral
 from expunge.models.mark import Marked, mark, release
 from expunge.models.settle import add_parts
@@ -249,8 +249,12 @@ class Batch:
         orphaned = [answer.entry_id for answer in answers if answer.outcome is Outcome.PARENT_ABSENT]
         if not orphaned:
             return []
-        with self._runtime.database.read() as tx:
-            gone = known_gone(tx, [entries[entry_id] for entry_id in orphaned])
+
+        def read() -> dict[int, Evidence]:
+            with self._runtime.database.read() as tx:
+                return known_gone(tx, [entries[entry_id] for entry_id in orphaned])
+
+        gone = until_reachable(read)  # the call was made, and its receipt is owed
         now = utc_now()
         return [
             Answer(

@@ -3,8 +3,10 @@ and both complete."""
 
 import pytest
 from doubles.running import Bench
+from sqlalchemy.exc import OperationalError
 
 from expunge.models import Target, open_case
+from expunge.models.evidence import known_gone
 from expunge.tasks.drain import drain
 from expunge.tasks.erasers.openai import OpenAIEraser, OpenAIOptions
 from expunge.tasks.outcomes import Outcome
@@ -48,6 +50,28 @@ def test_a_part_whose_whole_somebody_else_removed_is_for_a_person(database):
     bench.drain()
     assert bench.entry().state == "escalated"
     assert [(r.status, r.error) for r in bench.receipts()] == [("failed", "ParentAbsent")] * 2
+
+
+def test_a_database_that_is_away_after_the_call_costs_no_receipt(database, monkeypatch):
+    """What the other case's receipt says is asked for between the call and its settle."""
+    bench = Bench(database)
+    bench.store.put("b/1")
+    bench.open("b/1", case="c1")
+    bench.drain()
+    bench.store.script("b/1", Outcome.PARENT_ABSENT)
+    bench.open("b/1", case="c2")
+    asked = []
+
+    def away_at_first(tx, entries):
+        asked.append(len(entries))
+        if len(asked) == 1:
+            raise OperationalError("SELECT", {}, Exception("the server closed the connection"))
+        return known_gone(tx, entries)
+
+    monkeypatch.setattr("expunge.tasks.batch.known_gone", away_at_first)
+    bench.drain()
+    assert sorted(bench.statuses(case_id="c2")) == ["already_absent", "failed"]
+    assert bench.entries() == []
 
 
 @pytest.mark.parametrize("first_case_runs", [1, 2, 3])
