@@ -139,14 +139,15 @@ def test_never_more_drains_than_places(database):
     names = [f"b/{number}" for number in range(30)]
     bench.store.put(*names)
     bench.open(*names)
-    both, let_go = threading.Barrier(2), threading.Event()
+    met, let_go = threading.Event(), threading.Event()
+    both = threading.Barrier(2, action=met.set)
     working: set[int] = set()
     most = []
 
     def two_are_inside(locators):
-        if not let_go.is_set():
+        if not met.is_set():
             both.wait(SECONDS)  # proves that two do work at once …
-            assert let_go.wait(SECONDS)
+        assert let_go.wait(SECONDS)
 
     def on_step(name):
         if name == "looked":
