@@ -24,9 +24,9 @@ demo: setup ## a whole erasure case on this machine: local S3, local provider, r
 test: setup ## everything, with real servers started by the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-chaos: setup ## the long round of tests/chaos: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
+chaos: setup ## the long round of tests/chaos and the state machines: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
-	  $(BIN)/python -m pytest tests/chaos -n 2 --dist worksteal
+	  $(BIN)/python -m pytest tests/chaos tests/integration/test_state_machine*.py -n 2 --dist worksteal
 
 unit: setup ## the tests that need no server: seconds
 	$(BIN)/python -m pytest tests/unit

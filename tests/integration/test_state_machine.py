@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from doubles.model import BATCH, DAY, LEASE, RETRY, TRIES, Model
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
@@ -38,6 +39,7 @@ STEPS = st.sampled_from([1, 1, 2, 2, 3, 3, 4, 7])
 """A worker is `marked` after two and `called` after three."""
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+pytestmark = pytest.mark.timeout(120 * (1 + ROUNDS))
 PHASES = (Phase.explicit, Phase.generate)
 """A failure is not made small, which would take minutes."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
 from hypothesis import HealthCheck, Phase, settings
@@ -19,6 +20,7 @@ from expunge.models.database import Database
 from expunge.tasks.outcomes import Outcome
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+pytestmark = pytest.mark.timeout(120 * (1 + ROUNDS))
 PHASES = (Phase.explicit, Phase.generate)
 """A failure is not made small, which would take minutes."""
 LEASE = 300.0
