@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -12,11 +11,11 @@ from expunge.models.database import Transaction
 from expunge.models.entry import Entry
 from expunge.models.lanes import Lane, read_lanes
 
-_COLUMNS = (
+ENTRY_COLUMNS = (
     "o.id, o.case_id, c.tenant, c.subject, c.conversation, o.account, o.kind, o.locator, o.parent_id, o.attempt,"
     " o.tries, o.refusals, o.lost_leases, o.escalations, o.rounds, o.had_parts, o.cursor, CAST(o.lease_token AS text)"
 )
-"""In the order of Entry's fields."""
+"""Of entries `o` and cases `c`, in the order of Entry's fields."""
 _by_id = attrgetter("id")
 _DUE = "account = :account AND state = 'ready' AND due_at <= {now}"
 
@@ -28,7 +27,7 @@ UPDATE erasure_outbox o
  WHERE o.id = ANY(ARRAY(
            SELECT id FROM erasure_outbox WHERE {_DUE} ORDER BY due_at, id LIMIT :limit FOR UPDATE SKIP LOCKED))
    AND c.id = o.case_id
-RETURNING {_COLUMNS}
+RETURNING {ENTRY_COLUMNS}
 """
 
 _CLAIM_SQLITE = f"""
@@ -38,7 +37,7 @@ UPDATE erasure_outbox
 """
 
 _CLAIMED_SQLITE = f"""
-SELECT {_COLUMNS}
+SELECT {ENTRY_COLUMNS}
   FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id
  WHERE o.lease_token = :token AND o.state = 'leased'
 """
@@ -53,9 +52,6 @@ class Claim:
     """The lane's rows by scope, as they stood; empty when it simply runs."""
     probe: bool = False
     """The breaker is open, and the one entry tries whether the store is back."""
-    paused_until: datetime | None = None
-    """Nothing was claimed because the lane is paused; None with no entries: nothing is due."""
-    paused: bool = False
 
 
 def claim(tx: Transaction, account: str, *, token: str, limit: int, lease_seconds: float) -> Claim:
@@ -69,18 +65,18 @@ def claim(tx: Transaction, account: str, *, token: str, limit: int, lease_second
     lane = lanes.get("")
     probe = False
     if lane is not None and lane.is_paused:
-        return Claim([], lanes, paused_until=lane.paused_until, paused=True)
+        return Claim([], lanes)
     if lane is not None and lane.paused_by == "breaker":
         tx.rows("SELECT 1 FROM erasure_lane WHERE account = :account AND scope = '' {for update}", account=account)
         lane = read_lanes(tx, account).get("")
         if lane is not None and lane.is_paused:
-            return Claim([], lanes, paused_until=lane.paused_until, paused=True)
+            return Claim([], lanes)
         if lane is not None and lane.paused_by == "breaker":
             if tx.first(
                 "SELECT 1 FROM erasure_outbox WHERE account = :account AND state IN ('leased', 'calling') LIMIT 1",
                 account=account,
             ):
-                return Claim([], lanes, paused=True)
+                return Claim([], lanes)
             probe, limit = True, 1
     parameters = {"account": account, "token": token, "limit": limit, "lease": lease_seconds}
     if tx.dialect == "postgresql":
@@ -92,13 +88,8 @@ def claim(tx: Transaction, account: str, *, token: str, limit: int, lease_second
     return Claim(entries_of(rows), lanes, probe=probe)
 
 
-def entry_columns() -> str:
-    """What `entries_of` reads, of entries `o` and cases `c`."""
-    return _COLUMNS
-
-
 def entries_of(rows: Sequence[Row[Any]]) -> list[Entry]:
-    """Rows of `entry_columns` as entries, in the order of their ids."""
+    """Rows of `ENTRY_COLUMNS` as entries, in the order of their ids."""
     return sorted((Entry(*tuple(row)) for row in rows), key=_by_id)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from expunge.models.claim import entries_of, entry_columns
+from expunge.models.claim import ENTRY_COLUMNS, entries_of
 from expunge.models.database import Transaction
 from expunge.models.entry import Entry
 from expunge.models.mark import ESCALATED_RETRY_SECONDS
@@ -25,7 +25,7 @@ def lock_interrupted(tx: Transaction, limit: int) -> list[Entry]:
     """`calling` entries whose lease ended, locked: their worker died or hangs, and the store may have acted."""
     lock = " FOR UPDATE OF o SKIP LOCKED" if tx.dialect == "postgresql" else ""
     rows = tx.rows(
-        f"SELECT {entry_columns()} FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
+        f"SELECT {ENTRY_COLUMNS} FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
         f" WHERE o.state = 'calling' AND o.lease_until <= {{now}} ORDER BY o.id LIMIT :limit{lock}",
         limit=limit,
     )

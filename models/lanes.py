@@ -34,19 +34,28 @@ class Lane:
 
 
 _PAUSED = "(paused_by = 'operator' OR (paused_by IS NOT NULL AND paused_until > {now}))"
-NOT_PAUSED = (
-    "NOT EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = :account AND l.scope = ''"
-    " AND (l.paused_by = 'operator' OR (l.paused_by IS NOT NULL AND l.paused_until > {now})))"
-)
-"""The lane of `:account` is not paused; decided once a statement, not for every row."""
+
+
+def _lane_not_paused(until_then: str) -> str:
+    """The lane of `:account` is not paused, neither by the operator nor by what `until_then` names; decided once a
+    statement, not for every row."""
+    return (
+        "NOT EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = :account AND l.scope = ''"
+        f" AND (l.paused_by = 'operator' OR ({until_then} AND l.paused_until > {{now}})))"
+    )
+
 
 _PAUSED_SCOPE = "s.account = :account AND s.scope <> '' AND s.paused_by IS NOT NULL AND s.paused_until > {now}"
-SCOPE_NOT_PAUSED = (
-    f"(NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE})"
+NOT_PAUSED = (
+    _lane_not_paused("l.paused_by IS NOT NULL")
+    + f" AND (NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE})"
     f" OR NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE}"
     " AND substr(o.locator, 1, length(s.scope) + 1) = s.scope || '/'))"
 )
-"""The bucket of an entry `o` of `:account` is not paused; the first half is decided once a statement."""
+"""Neither the lane of `:account` nor the bucket of an entry `o` of it is paused; whether any bucket is at all is
+decided once a statement."""
+PROBE_NOT_PAUSED = _lane_not_paused("l.paused_by = 'throttle'")
+"""The same for a probe, which goes through the breaker's pauses."""
 
 
 def read_lanes(tx: Transaction, account: str | None = None) -> dict[str, Lane]:

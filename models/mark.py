@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from expunge.models.database import Transaction
 from expunge.models.holds import IS_HELD
-from expunge.models.lanes import NOT_PAUSED, SCOPE_NOT_PAUSED
+from expunge.models.lanes import NOT_PAUSED, PROBE_NOT_PAUSED
 
 _OURS = "o.id {in ids} AND o.lease_token = :token AND o.state = 'leased'"
 
@@ -27,16 +27,14 @@ def mark(
     tx: Transaction, account: str, ids: Collection[int], *, token: str, lease_seconds: float, probe: bool = False
 ) -> Marked:
     """Exactly these entries of one lane become `calling`, if they are still ours, their lease has not ended, no
-    standing hold covers them, and their lane is not paused. It counts the attempt and extends the lease.
+    standing hold covers them, and neither their lane nor their bucket is paused. It counts the attempt and extends the
+    lease.
 
     A probe goes through the breaker's pauses, never through the operator's.
     """
     if not ids:
         return Marked()
-    if probe:
-        pause = NOT_PAUSED.replace("l.paused_by IS NOT NULL", "l.paused_by = 'throttle'")
-    else:
-        pause = f"{NOT_PAUSED} AND {SCOPE_NOT_PAUSED}"
+    pause = PROBE_NOT_PAUSED if probe else NOT_PAUSED
     rows = tx.rows(
         "UPDATE erasure_outbox AS o SET state = 'calling', attempt = attempt + 1, lease_until = {now+lease}"
         f" WHERE {_OURS} AND o.lease_until > {{now}} AND NOT ({IS_HELD}) AND {pause}"

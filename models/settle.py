@@ -166,9 +166,9 @@ def add_parts(
     token: str,
     cursor: str | None,
     delay_seconds: float,
-) -> tuple[bool, int]:
+) -> int:
     """Put parts of a composite target into the outbox. With a cursor the parent goes back to `ready` to list on, else
-    it waits for its parts. Gives whether the parent was still ours, and how many parts are its own.
+    it waits for its parts. Gives how many parts are its own; none, and nothing is done, if it is not ours any more.
 
     An entry of the case that is there already and has no parent is taken as a part; one that is another's part is not,
     and is left to it. A listing that found parts but none of its own waits a while instead of for ever.
@@ -178,7 +178,7 @@ def add_parts(
         id=parent_id,
         token=token,
     ):
-        return False, 0
+        return 0
     tx.run_each(
         "INSERT INTO erasure_outbox (case_id, account, kind, locator, parent_id)"
         " VALUES (:case_id, :account, :kind, :locator, :parent)"
@@ -207,15 +207,4 @@ def add_parts(
         found=bool(children),
         delay=delay_seconds if finished and children and not own else 0.0,
     )
-    return True, own
-
-
-def touch(tx: Transaction, ids: Collection[int], *, token: str, lease_seconds: float) -> None:
-    """Extend the lease of entries that are still ours."""
-    if ids:
-        tx.run(
-            "UPDATE erasure_outbox SET lease_until = {now+lease} WHERE id {in ids} AND lease_token = :token",
-            ids=ids,
-            token=token,
-            lease=lease_seconds,
-        )
+    return own

@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from expunge.models.claim import Claim
+from expunge.models.database import Transaction
 from expunge.models.entry import Entry
 from expunge.models.evidence import Evidence, known_gone
 from expunge.models.lanes import deferral
@@ -130,7 +131,7 @@ class Batch:
             return
         policy = self._runtime.policy
         with self._runtime.database.begin() as tx:
-            _, own = add_parts(
+            own = add_parts(
                 tx,
                 entry.id,
                 entry.case_id,
@@ -141,6 +142,9 @@ class Batch:
                 delay_seconds=backoff(1, base=policy.retry_base_seconds, most=policy.retry_max_seconds),
             )
         log.info("entry.unfolded", lane=self._account, case_id=entry.case_id, entry_id=entry.id, parts=own)
+
+    def _mark(self, tx: Transaction, ids: Sequence[int], together: Group) -> Marked:
+        return mark(tx, self._account, ids, token=self._token, lease_seconds=self._lease, probe=together.probe)
 
     def _settle_looked(self, answers: Sequence[Answer], together: Group) -> None:
         """What the look alone decided is marked and settled in one transaction: the attempt is counted, and a hold or a
@@ -153,9 +157,7 @@ class Batch:
 
         def work() -> None:
             with self._runtime.database.begin() as tx:
-                marked = mark(
-                    tx, self._account, list(entries), token=self._token, lease_seconds=self._lease, probe=together.probe
-                )
+                marked = self._mark(tx, list(entries), together)
                 settlement = None
                 if marked.attempts:
                     kept = [answer for answer in answers if answer.entry_id in marked.attempts]
@@ -201,14 +203,7 @@ class Batch:
             if marked is None:
                 marked_at = time.monotonic()
                 with self._runtime.database.begin() as tx:
-                    marked = mark(
-                        tx,
-                        self._account,
-                        call.entry_ids,
-                        token=self._token,
-                        lease_seconds=self._lease,
-                        probe=together.probe,
-                    )
+                    marked = self._mark(tx, call.entry_ids, together)
             for entry_id in marked.held:
                 self._open.pop(entry_id, None)
             attempts, held, marked = marked.attempts, marked.held, None

@@ -97,9 +97,9 @@ def judge(entry: Entry, answers: Sequence[Answer], policy: Policy, now: datetime
             return Verdict(Move(entry.id, EntryState.READY, delay_seconds=delay, reason="Retained"), retained=True)
         return Verdict(Move(entry.id, EntryState.ESCALATED, reason="Retained"), escalated=True, retained=True)
     tries, refusals = (0, 0) if probe else (rule.tries, rule.refusals)
-    if entry.tries + tries >= policy.attempts_before_escalation and tries:
-        return Verdict(Move(entry.id, EntryState.ESCALATED, tries=tries, refusals=refusals, reason=reason), True)
-    if entry.refusals + refusals >= policy.refusals_before_escalation and refusals:
+    no_tries_left = tries > 0 and entry.tries + tries >= policy.attempts_before_escalation
+    refused_enough = refusals > 0 and entry.refusals + refusals >= policy.refusals_before_escalation
+    if no_tries_left or refused_enough:
         return Verdict(Move(entry.id, EntryState.ESCALATED, tries=tries, refusals=refusals, reason=reason), True)
     delay = backoff(entry.tries + 1, base=policy.retry_base_seconds, most=policy.retry_max_seconds)
     return Verdict(Move(entry.id, EntryState.READY, delay_seconds=delay, tries=tries, refusals=refusals, reason=reason))

@@ -1,25 +1,20 @@
 """Every order of opening, claiming, marking, calling, settling, losing leases, sweeping, holding and deciding, against
 a simple model (tests/doubles/model.py), with the real drain stopped at its named steps."""
 
-import os
-import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.machines import TIMEOUT, OnDatabase, run_on_postgresql, run_on_sqlite
 from doubles.model import BATCH, DAY, LEASE, RETRY, TRIES, Model
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 
 from expunge.models import Target, open_case
@@ -37,18 +32,11 @@ MOST_WORKERS = 4
 WHICH = st.integers(0, 11)
 STEPS = st.sampled_from([1, 1, 2, 2, 3, 3, 4, 7])
 """A worker is `marked` after two and `called` after three."""
-
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-pytestmark = pytest.mark.timeout(120 * (1 + ROUNDS))
-PHASES = (Phase.explicit, Phase.generate)
-"""A failure is not made small, which would take minutes."""
+pytestmark = pytest.mark.timeout(TIMEOUT)
 
 
-class Machine(RuleBasedStateMachine):
-    """Set `fresh` and `drop` on a subclass: they give the URL of a migrated database, and remove it."""
-
-    fresh: Callable[[], str]
-    drop: Callable[[str], None]
+class Machine(OnDatabase):
+    """The real thing on one side, what it must come to on the other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,43 +264,9 @@ def _status(objects: set[str], locator: str, answer: str) -> str:
     return "unknown" if answer.startswith("left out") else "failed"
 
 
-def _run(fresh: Callable[[], str], drop: Callable[[str], None], examples: int) -> None:
-    machine = type("Machine", (Machine,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop)})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples * ROUNDS,
-            stateful_step_count=40,
-            deadline=None,
-            database=None,
-            derandomize=ROUNDS == 1,
-            phases=PHASES,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
 def test_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:
-    numbers = iter(range(1_000_000))
-
-    def fresh() -> str:
-        path = tmp_path / f"{next(numbers)}.db"
-        shutil.copy(sqlite_template, path)
-        return f"sqlite:///{path}"
-
-    def drop(url: str) -> None:
-        for path in tmp_path.glob("*.db*"):
-            path.unlink()
-
-    _run(fresh, drop, examples=60)
+    run_on_sqlite(Machine, sqlite_template, tmp_path, examples=60, steps=40)
 
 
 def test_on_postgresql(postgres: Any, postgres_template: str) -> None:
-    def fresh() -> str:
-        return str(postgres.url(postgres.create(postgres_template)))
-
-    def drop(url: str) -> None:
-        postgres.drop(url.split("/@/")[-1].partition("?")[0].rpartition("/")[-1])
-
-    _run(fresh, drop, examples=6)
+    run_on_postgresql(Machine, postgres, postgres_template, examples=6, steps=40)

@@ -1,28 +1,21 @@
 """Every order of unfolding composite targets, erasing their parts, losing leases and sweeping: it always comes to an
 end, and no target is closed while something is left inside it. The real drain is stopped at its named steps."""
 
-import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles.machines import TIMEOUT, OnDatabase, run_on_postgresql, run_on_sqlite
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from hypothesis.stateful import run_state_machine_as_test as run_machine
+from hypothesis.stateful import initialize, invariant, rule
 
 from expunge.models import Target, open_case
 from expunge.models.database import Database
 from expunge.tasks.outcomes import Outcome
 
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-pytestmark = pytest.mark.timeout(120 * (1 + ROUNDS))
-PHASES = (Phase.explicit, Phase.generate)
-"""A failure is not made small, which would take minutes."""
+pytestmark = pytest.mark.timeout(TIMEOUT)
 LEASE = 300.0
 DAY = 86_400.0
 RETRIES = {"retry_base_seconds": 100.0, "retry_max_seconds": 200.0}
@@ -33,11 +26,8 @@ WHICH = st.integers(0, 11)
 MOST_WORKERS = 3
 
 
-class Machine(RuleBasedStateMachine):
-    """Set `fresh` and `drop` on a subclass: they give the URL of a migrated database, and remove it."""
-
-    fresh: Callable[[], str]
-    drop: Callable[[str], None]
+class Machine(OnDatabase):
+    """Prefixes, one inside the other and one of them empty, and objects that are targets of their own as well."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,43 +155,9 @@ class Machine(RuleBasedStateMachine):
         assert all(row.completed_at is not None for row in self._cases())
 
 
-def _run(fresh: Callable[[], str], drop: Callable[[str], None], examples: int) -> None:
-    machine = type("Machine", (Machine,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop)})
-    run_machine(
-        machine,
-        settings=settings(
-            max_examples=examples * ROUNDS,
-            stateful_step_count=30,
-            deadline=None,
-            database=None,
-            derandomize=ROUNDS == 1,
-            phases=PHASES,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
 def test_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:
-    numbers = iter(range(1_000_000))
-
-    def fresh() -> str:
-        path = tmp_path / f"{next(numbers)}.db"
-        shutil.copy(sqlite_template, path)
-        return f"sqlite:///{path}"
-
-    def drop(url: str) -> None:
-        for path in tmp_path.glob("*.db*"):
-            path.unlink()
-
-    _run(fresh, drop, examples=40)
+    run_on_sqlite(Machine, sqlite_template, tmp_path, examples=40, steps=30)
 
 
 def test_on_postgresql(postgres: Any, postgres_template: str) -> None:
-    def fresh() -> str:
-        return str(postgres.url(postgres.create(postgres_template)))
-
-    def drop(url: str) -> None:
-        postgres.drop(url.split("/@/")[-1].partition("?")[0].rpartition("/")[-1])
-
-    _run(fresh, drop, examples=6)
+    run_on_postgresql(Machine, postgres, postgres_template, examples=6, steps=30)
