@@ -3,6 +3,8 @@
 - `gdpr`, `uk_gdpr`: one calendar month after receipt. Regulation (EU) 2016/679, Article 12(3); UK GDPR, Article 12(3).
 - `ccpa`: 45 days after receipt. California Civil Code § 1798.130(a)(2)(A).
 - `request`: somebody asked, and no statute sets a date.
+
+A CHECK of erasure_case has the same words, so that a case by plain SQL cannot name a basis that nobody counts from.
 """
 
 from datetime import datetime, timedelta

@@ -8,7 +8,10 @@ from doubles.running import Bench
 from sqlalchemy.orm import Session
 
 from expunge.models import Target, open_case
+from expunge.models.basis import BASES, due_date
 from expunge.models.errors import CaseConflict, CaseNotFound, InvalidCase, InvalidTarget, translate
+from expunge.models.list_cases import read_case
+from expunge.models.tables import ErasureCase
 
 ONE, TWO = Target("mem", "object", "b/1"), Target("mem", "object", "b/2")
 
@@ -36,8 +39,6 @@ def test_a_generated_id_and_the_statutory_date(bench):
     with bench.database.begin() as tx:
         opened = open_case(tx.connection, subject="s", basis="gdpr", received_at=received, targets=[ONE])
     with Session(bench.database.engine) as session:
-        from expunge.models.tables import ErasureCase
-
         case = session.get(ErasureCase, opened.case_id)
         assert case.due_at == datetime(2026, 2, 28, 12, tzinfo=UTC)
         assert case.received_at == received
@@ -143,6 +144,27 @@ def test_two_plain_inserts_open_a_case(bench):
     assert bench.sweep().rung == 1
     bench.drain()
     assert bench.case("sql").completed_at is not None
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_a_known_basis_by_plain_sql_gets_its_date(bench, basis):
+    received = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    with bench.database.begin() as tx:
+        tx.connection.execute(sa.insert(ErasureCase).values(id="sql", subject="s", basis=basis, received_at=received))
+    bench.sweep()
+    with bench.database.read() as tx:
+        assert read_case(tx, "sql")["due_at"] == due_date(basis, received)
+
+
+@pytest.mark.parametrize("basis", ["GDPR", "gdpr ", "foo", "", "ccpa\n", None])
+def test_an_unknown_basis_by_plain_sql_is_refused(bench, basis):
+    """It would never get a date, and nobody would be told that it is due."""
+    with pytest.raises(sa.exc.IntegrityError, match="basis"), bench.database.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, subject, basis) VALUES ('sql', 's', :basis)", basis=basis)
+    bench.open("b/1", basis="gdpr")
+    with pytest.raises(sa.exc.IntegrityError, match="basis"), bench.database.begin() as tx:
+        tx.run("UPDATE erasure_case SET basis = :basis", basis=basis)
+    assert bench.case().basis == "gdpr"
 
 
 def test_an_entry_without_a_case_is_refused(bench):

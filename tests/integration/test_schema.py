@@ -8,6 +8,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from expunge.models import schema
+from expunge.models.basis import BASES
 from expunge.models.database import Database
 from expunge.models.errors import SchemaError
 from expunge.models.states import Action, CaseState, Decision, EntryState, PausedBy, ReceiptStatus, Scope
@@ -69,6 +70,7 @@ def test_autogenerate_finds_no_difference(database):
         ("erasure_record", "status", ReceiptStatus),
         ("erasure_record", "action", Action),
         ("erasure_case", "scope", Scope),
+        ("erasure_case", "basis", BASES),
         ("erasure_lane", "paused_by", PausedBy),
         ("erasure_decision", "decision", Decision),
     ],

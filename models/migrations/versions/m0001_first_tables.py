@@ -62,7 +62,7 @@ def upgrade() -> None:
         sa.CheckConstraint("length(id) BETWEEN 1 AND 200", name="id_length"),
         sa.CheckConstraint("subject <> ''", name="subject"),
         sa.CheckConstraint("scope IN ('targets', 'conversation', 'subject')", name="scope"),
-        sa.CheckConstraint("length(basis) BETWEEN 1 AND 64", name="basis_length"),
+        sa.CheckConstraint("basis IN ('request', 'gdpr', 'uk_gdpr', 'ccpa')", name="basis"),
         *_time_checks("received_at", "due_at", "opened_at", "completed_at"),
     )
     op.create_index("ix_erasure_case_tenant_subject", "erasure_case", ["tenant", "subject"])
