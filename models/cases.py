@@ -40,22 +40,25 @@ def open_case(
     targets: Iterable[Target] = (),
     tenant: str | None = None,
     case_id: str | None = None,
-    basis: str = "request",
+    basis: str | None = None,
     received_at: datetime | None = None,
     conversation: str | None = None,
-    scope: str = Scope.TARGETS,
+    scope: str | None = None,
     nothing_found: bool = False,
 ) -> Opened:
     """Put everything that must be gone into the outbox, inside the caller's own transaction.
 
     Nothing is written before everything has been checked, and the caller's rollback leaves nothing. With the id of a
-    case that exists, only targets that it does not know yet are added, and the case is open again. After the commit the
-    doorbell rings by itself.
+    case that exists, only targets that it does not know yet are added, and the case is open again; what is said about
+    the case itself must be what it says, and what is not said stays as it is. After the commit the doorbell rings by
+    itself.
 
-    `received_at` is aware; the statutory date counts from it. Default: now, by this machine's clock.
+    `basis` and `scope` of a new case are `request` and `targets` unless they are given. `received_at` is aware; the
+    statutory date counts from it. Default: now, by this machine's clock. `nothing_found` is for a case that has neither
+    entries nor receipts; a target that is added later takes it back.
 
     Raises InvalidTarget (with the number of the target, from 1), InvalidCase, or CaseConflict when the case exists
-    with another subject or tenant.
+    with another subject, tenant, basis, date, scope or conversation, or something was found for it already.
     """
     wanted = _checked_targets(targets)
     case = _checked_case(subject, tenant, case_id, basis, received_at, conversation, scope)
@@ -71,7 +74,8 @@ def open_case(
         connection = where
     created = _insert_case(connection, case)
     if not created:
-        _require_same_owner(connection, case)
+        given = {"basis": basis, "received_at": received_at, "scope": scope, "conversation": conversation}
+        _require_same(connection, case, [name for name, value in given.items() if value is not None], nothing_found)
     fresh = wanted if created else _unknown_to_case(connection, case["id"], wanted)
     for start in range(0, len(fresh), _CHUNK):
         connection.execute(
@@ -82,7 +86,7 @@ def open_case(
             ],
         )
     if nothing_found:
-        _close_as_nothing_found(connection, case["id"])
+        _close_as_nothing_found(connection, case["id"], created)
     bell.announce(where, {target.account for target in fresh})
     return Opened(str(case["id"]), created, len(fresh), len(wanted) - len(fresh))
 
@@ -115,10 +119,10 @@ def _checked_case(
     subject: str,
     tenant: str | None,
     case_id: str | None,
-    basis: str,
+    basis: str | None,
     received_at: datetime | None,
     conversation: str | None,
-    scope: str,
+    scope: str | None,
 ) -> dict[str, object]:
     if subject is None:
         raise InvalidCase("subject: is required")
@@ -126,6 +130,8 @@ def _checked_case(
     _text("tenant", tenant)
     _text("case id", case_id, MAX_CASE_ID)
     _text("conversation", conversation)
+    basis = "request" if basis is None else basis
+    scope = Scope.TARGETS if scope is None else scope
     if scope not in set(Scope):
         raise InvalidCase(f"scope: {scope!r} is not one of {', '.join(Scope)}")
     if scope == Scope.CONVERSATION and conversation is None:
@@ -155,15 +161,34 @@ def _insert_case(connection: Connection, case: dict[str, object]) -> bool:
     return connection.execute(statement.returning(ErasureCase.__table__.c.id)).first() is not None
 
 
-def _require_same_owner(connection: Connection, case: dict[str, object]) -> None:
-    """Locks the case as well, so that two calls for one case do not both add the same target."""
+def _require_same(connection: Connection, case: dict[str, object], given: Sequence[str], nothing_found: bool) -> None:
+    """Whose case it is, and what the caller has `given` about it, must be what it says.
+
+    Locks the case as well, so that two calls for one case do not both add the same target. Whoever says that nothing
+    was found waits for INSERTs in flight too: their foreign key holds the case.
+    """
+    table = ErasureCase.__table__
     found = connection.execute(
-        sa.select(ErasureCase.tenant, ErasureCase.subject)
-        .where(ErasureCase.id == case["id"])
-        .with_for_update(key_share=True)
+        sa.select(table).where(table.c.id == case["id"]).with_for_update(key_share=not nothing_found)
     ).one()
     if (found.tenant, found.subject) != (case["tenant"], case["subject"]):
         raise CaseConflict(f"case {case['id']} exists with another subject or tenant; nothing was written")
+    different = [_difference(name, getattr(found, name), case[name]) for name in given]
+    told = [difference for difference in different if difference is not None]
+    if told:
+        raise CaseConflict(f"case {case['id']} exists with {', and '.join(told)}; nothing was written")
+
+
+def _difference(name: str, is_so: object, asked: object) -> str | None:
+    if is_so == asked:
+        return None
+    if name == "conversation":
+        return "another conversation"  # which may name somebody
+    return f"{name} {_said(is_so)}, not {_said(asked)}"
+
+
+def _said(value: object) -> str:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _unknown_to_case(connection: Connection, case_id: object, wanted: Sequence[Target]) -> list[Target]:
@@ -185,12 +210,23 @@ def _unknown_to_case(connection: Connection, case_id: object, wanted: Sequence[T
     return [t for t in wanted if (t.account, t.kind, t.locator) not in known]
 
 
-def _close_as_nothing_found(connection: Connection, case_id: object) -> None:
-    """A case that still has entries, or had targets, stays as it is: it will be complete by its receipts."""
-    has_entry = sa.exists().where(OutboxEntry.case_id == ErasureCase.id)
-    has_receipt = sa.exists().where(ErasureRecord.case_id == ErasureCase.id)
+def _close_as_nothing_found(connection: Connection, case_id: object, created: bool) -> None:
+    """The case row is locked, and this second statement sees whatever was inserted before."""
+    case, entry, record = ErasureCase, OutboxEntry, ErasureRecord
+    found = connection.execute(
+        sa.select(
+            sa.exists().where(entry.case_id == case_id).label("entries"),
+            # receipts outlive their case: a new one may have an old one's id
+            sa.exists().where(record.case_id == case_id).label("receipts"),
+        )
+    ).one()
+    if found.entries or found.receipts:
+        if created:
+            connection.execute(sa.delete(case).where(case.id == case_id))
+        what = "entries" if found.entries else "receipts"
+        raise CaseConflict(f"case {case_id} has {what}, so something was found; nothing was written")
     connection.execute(
-        sa.update(ErasureCase)
-        .where(ErasureCase.id == case_id, ErasureCase.completed_at.is_(None), ~has_entry, ~has_receipt)
-        .values(nothing_found=True, completed_at=datetime.now(UTC))
+        sa.update(case)
+        .where(case.id == case_id)
+        .values(nothing_found=True, completed_at=sa.func.coalesce(case.completed_at, datetime.now(UTC)))
     )

@@ -3,7 +3,7 @@
 ExpungeError
 ├── InvalidTarget        a target that is refused before anything is written
 ├── InvalidCase          a case that is refused: no targets, unknown basis, naive time …
-├── CaseConflict         the case id exists with another subject or tenant
+├── CaseConflict         the case exists, and is not what the call says: another subject, another basis …
 ├── CaseNotFound
 ├── EntryNotFound
 ├── EntryInFlight        a call about the entry is under way: decide when it has been settled
@@ -30,7 +30,7 @@ class InvalidCase(ExpungeError, ValueError):
 
 
 class CaseConflict(ExpungeError):
-    """The case id exists already with another subject or tenant."""
+    """The case exists already, and is not what the call says of it."""
 
 
 class CaseNotFound(ExpungeError):

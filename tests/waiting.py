@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from expunge.models.database import Database
+
 T = TypeVar("T")
 _never = threading.Event()
 
@@ -19,3 +21,10 @@ def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s for {what}")
         _never.wait(0.02)
+
+
+def someone_waits(database: Database) -> bool:
+    """Whether a session of this PostgreSQL database waits for a lock."""
+    with database.read() as tx:
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        return tx.first(waiting) is not None

@@ -86,6 +86,26 @@ def test_erase_again_adds_only_what_is_new(run, database):
     assert len(_entries(database)) == 2
 
 
+def test_erase_again_with_something_else_is_an_error(run, database):
+    arguments = ("erase", "--subject", "u-1", "--case", "1")
+    run(*arguments, "--basis", "gdpr", "--received-at", "2026-01-31", "-", lines=[_file("file-1")])
+    before = _cases(database)
+    for more, says in (
+        (("--basis", "ccpa"), "basis gdpr, not ccpa"),
+        (("--basis", "request"), "basis gdpr, not request"),
+        (("--received-at", "2026-02-01"), "received_at 2026-01-31T00:00:00+00:00, not 2026-02-01T00:00:00+00:00"),
+    ):
+        for dry in ((), ("--dry-run",)):
+            failed = run(*arguments, *more, *dry, "-", lines=[_file("file-2")], code=1)
+            assert failed.stderr == f"Error: case 1 exists with {says}; nothing was written\n"
+    failed = run(*arguments, "--nothing-found", code=1)
+    assert failed.stderr == "Error: case 1 has entries, so something was found; nothing was written\n"
+    assert _cases(database) == before
+    for again in ((), ("--basis", "gdpr"), ("--basis", "gdpr", "--received-at", "2026-01-31T01:00:00+01:00")):
+        run(*arguments, *again, "-", lines=[_file("file-1")])
+    assert _cases(database) == before
+
+
 def test_erase_from_a_file(run, database, tmp_path):
     path = tmp_path / "targets.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(_file("file-ünï".replace("ünï", "u"))).encode() + b"\r\n\r\n")
@@ -99,6 +119,10 @@ def test_nothing_found_is_complete(run, database):
     assert row["completed_at"] is not None
     assert "nothing was found" in run("erase", "--subject", "u-1", "--nothing-found").stdout
     assert len(_cases(database)) == 2
+    again = run("erase", "--subject", "u-1", "--case", row["id"], "--nothing-found").stdout
+    assert again == f"Case {row['id']} exists; nothing was found, so it is complete.\n"
+    added = run("erase", "--subject", "u-1", "--case", row["id"], "-", lines=[_file("file-1")]).stdout
+    assert added == f"Case {row['id']} exists; 1 target added to the outbox.\n"
 
 
 def test_wrong_lines_are_told_and_nothing_is_written(run, database, monkeypatch):

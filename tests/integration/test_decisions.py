@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 from rows import NOW, add_case, change_entries
+from waiting import someone_waits, wait_for
 
 from expunge.models.database import Database
 from expunge.models.decisions import hurry_deferred, pause, resume, retry, waive
@@ -244,21 +245,11 @@ def test_a_target_added_while_the_last_entry_is_waived_keeps_the_case_open(postg
         )
         person = threading.Thread(target=decide)
         person.start()
-        _until_someone_waits(database)
+        wait_for(lambda: someone_waits(database), what="a person who waits for the host")
     person.join()
     assert done[0].completed == []
     assert _case(database, "1")["state"] == "open"
     database.close()
-
-
-def _until_someone_waits(database):
-    """Asks the server until a session waits for a lock."""
-    while True:
-        with database.read() as tx:
-            if tx.first(
-                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            ):
-                return
 
 
 def _lane(database, scope=""):

@@ -1,14 +1,17 @@
 """Opening a case in the host's own transaction, from Python and by plain SQL."""
 
-from datetime import UTC, datetime, timedelta
+import threading
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 import sqlalchemy as sa
 from doubles.running import Bench
 from sqlalchemy.orm import Session
+from waiting import someone_waits, wait_for
 
 from expunge.models import Target, open_case
 from expunge.models.basis import BASES, due_date
+from expunge.models.database import Database
 from expunge.models.errors import CaseConflict, CaseNotFound, InvalidCase, InvalidTarget, translate
 from expunge.models.list_cases import read_case
 from expunge.models.tables import ErasureCase
@@ -80,6 +83,65 @@ def test_another_owner_is_refused(bench, other):
     assert len(bench.entries()) == 1
 
 
+RECEIVED = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+FULL = {
+    "tenant": "t",
+    "basis": "gdpr",
+    "received_at": RECEIVED,
+    "scope": "conversation",
+    "conversation": "conversation-7",
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"basis": "ccpa"}, "basis gdpr, not ccpa"),
+        ({"basis": "request"}, "basis gdpr, not request"),
+        (
+            {"received_at": RECEIVED + timedelta(microseconds=1)},
+            "received_at 2026-01-31T12:00:00.123456+00:00, not 2026-01-31T12:00:00.123457+00:00",
+        ),
+        ({"scope": "targets"}, "scope conversation, not targets"),
+        ({"conversation": "conversation-8"}, "another conversation"),
+        (
+            {"basis": "ccpa", "scope": "subject"},
+            "basis gdpr, not ccpa, and scope conversation, not subject",
+        ),
+    ],
+)
+def test_what_is_said_of_a_case_again_must_be_what_it_says(bench, other, says):
+    """Silently keeping the first would let a caller believe in a date that nobody counts to."""
+    bench.open("b/1", **FULL)
+    before = bench.case()
+    with pytest.raises(CaseConflict) as raised, bench.database.begin() as tx:
+        open_case(tx.connection, case_id="c1", subject="s", targets=[TWO], **{**FULL, **other})
+    assert str(raised.value) == f"case c1 exists with {says}; nothing was written"
+    assert (bench.case(), [entry.locator for entry in bench.entries()]) == (before, ["b/1"])
+
+
+@pytest.mark.parametrize("left_out", [[], *([name] for name in FULL if name != "tenant"), list(FULL)[1:]], ids=str)
+def test_the_same_again_and_what_is_not_said_changes_nothing(bench, left_out):
+    bench.open("b/1", **FULL)
+    before = bench.case()
+    again = {name: value for name, value in FULL.items() if name not in left_out}
+    if "conversation" in left_out:
+        again.pop("scope", None)
+    elsewhere = {"received_at": RECEIVED.astimezone(timezone(timedelta(hours=5)))} if "received_at" in again else {}
+    with Session(bench.database.engine) as session, session.begin():
+        opened = open_case(session, case_id="c1", subject="s", targets=[ONE], **{**again, **elsewhere})
+    assert (opened.created, opened.added, opened.known) == (False, 0, 1)
+    assert bench.case() == before
+
+
+def test_a_case_by_plain_sql_is_compared_as_well(bench):
+    with bench.database.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, subject, received_at) VALUES ('c1', 's', '2026-01-31 12:00:00')")
+    bench.open("b/1", basis="request", scope="targets", received_at=RECEIVED.replace(microsecond=0))
+    with pytest.raises(CaseConflict, match="basis request, not gdpr"):
+        bench.open("b/2", basis="gdpr")
+
+
 @pytest.mark.parametrize(
     ("account", "kind", "locator", "says"),
     [
@@ -134,6 +196,80 @@ def test_nothing_found_is_complete_at_once(bench):
         open_case(tx.connection, case_id="n", subject="s", nothing_found=True)
     case = bench.case("n")
     assert (bool(case.nothing_found), case.completed_at is not None) == (True, True)
+
+
+def nothing_found(bench, case="c1", **more):
+    with bench.database.begin() as tx:
+        return open_case(tx.connection, case_id=case, subject="s", nothing_found=True, **more)
+
+
+def test_nothing_found_again_changes_nothing(bench):
+    nothing_found(bench, basis="gdpr")
+    before = bench.case()
+    opened = nothing_found(bench)
+    assert (opened.created, opened.added, bench.case()) == (False, 0, before)
+    with pytest.raises(CaseConflict, match="basis gdpr, not ccpa"):
+        nothing_found(bench, basis="ccpa")
+
+
+def test_nothing_found_is_no_word_for_a_case_for_which_something_was(bench):
+    """Neither while it waits, nor once it is gone, nor when only a receipt is left of it all."""
+    bench.store.put("b/1")
+    bench.open("b/1")
+    with pytest.raises(CaseConflict, match="case c1 has entries"):
+        nothing_found(bench)
+    bench.drain()
+    done = bench.case()
+    with pytest.raises(CaseConflict, match="case c1 has receipts"):
+        nothing_found(bench)
+    assert (bench.case(), bool(done.nothing_found), done.completed_at is not None) == (done, False, True)
+    with bench.database.begin() as tx:
+        tx.run("DELETE FROM erasure_case")
+        # even if the caller's transaction goes on
+        with pytest.raises(CaseConflict, match="case c1 has receipts"):
+            open_case(tx.connection, case_id="c1", subject="s", nothing_found=True)
+    with bench.database.read() as tx:
+        assert tx.rows("SELECT id FROM erasure_case") == []
+
+
+def test_nothing_found_of_a_case_that_was_opened_without_targets(bench):
+    with bench.database.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, subject) VALUES ('c1', 's')")
+    assert not nothing_found(bench).created
+    assert (bool(bench.case().nothing_found), bench.case().completed_at is not None) == (True, True)
+
+
+def test_a_target_takes_nothing_found_back(bench):
+    bench.store.put("b/1")
+    nothing_found(bench)
+    bench.open("b/1")
+    assert (bool(bench.case().nothing_found), bench.case().completed_at) == (False, None)
+    bench.drain()
+    assert (bool(bench.case().nothing_found), bench.case().completed_at is not None) == (False, True)
+
+
+def test_nothing_found_waits_for_an_entry_in_flight(postgres_url):
+    """The host's INSERT is not committed yet, and cannot be seen; its foreign key holds the case."""
+    bench = Bench(Database.open(postgres_url))
+    with bench.database.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, subject) VALUES ('c1', 's')")
+    refused = []
+
+    def say() -> None:
+        try:
+            nothing_found(bench)
+        except CaseConflict as error:
+            refused.append(str(error))
+
+    with bench.database.begin() as host:
+        host.run("INSERT INTO erasure_outbox (case_id, account, kind, locator) VALUES ('c1', 'mem', 'object', 'b/1')")
+        person = threading.Thread(target=say)
+        person.start()
+        wait_for(lambda: someone_waits(bench.database), what="a session that waits for the host")
+    person.join()
+    assert refused == ["case c1 has entries, so something was found; nothing was written"]
+    assert (bool(bench.case().nothing_found), bench.case().completed_at) == (False, None)
+    bench.database.close()
 
 
 def test_two_plain_inserts_open_a_case(bench):

@@ -34,9 +34,7 @@ class _DryRun(Exception):
 @click.option(
     "--basis",
     type=click.Choice(list(BASES)),
-    default="request",
-    show_default=True,
-    help="The legal basis, which sets the statutory date.",
+    help="The legal basis, which sets the statutory date.  [default: request]",
 )
 @click.option("--received-at", metavar="TIME", type=MOMENT, help="When it was asked for (ISO 8601).  [default: now]")
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; write nothing.")
@@ -50,7 +48,7 @@ def erase(
     subject: str,
     tenant: str | None,
     case: str | None,
-    basis: str,
+    basis: str | None,
     received_at: datetime | None,
     dry_run: bool,
     nothing_found: bool,
@@ -66,7 +64,8 @@ def erase(
       {"account": "openai_eu", "kind": "conversation", "locator": "conv_abc"}
 
     A wrong line is told with its number and reason, and then nothing at all is written. With the id of a case that
-    exists, targets that it knows already are left out and it is open again for new ones. --json prints the case's row.
+    exists, targets that it knows already are left out and it is open again for new ones; another subject, basis or date
+    than it has is an error, and so is --nothing-found if it has entries or receipts. --json prints the case's row.
 
     \b
     Examples:
