@@ -12,9 +12,9 @@ from typing import Any
 from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction
 from expunge.models.entry import Receipt
-from expunge.models.errors import CaseNotFound, EntryInFlight, EntryNotFound
+from expunge.models.errors import EntryInFlight, EntryNotFound
 from expunge.models.lanes import Lane, deferral, read_lanes
-from expunge.models.list_cases import database_clock
+from expunge.models.list_cases import database_clock, require_case
 from expunge.models.settle import write_receipts
 from expunge.models.states import Action, Decision, EntryState, ReceiptStatus
 
@@ -74,8 +74,7 @@ def retry(
         _require_all(tx, parameters["ids"])
     elif case is not None:
         scope, parameters = "case_id = :case", {"case": case}
-        if tx.first("SELECT 1 FROM erasure_case WHERE id = :case", case=case) is None:
-            raise CaseNotFound(f"there is no case {case}")
+        require_case(tx, case)
     else:
         scope, parameters = "account = :account", {"account": account}
     hurried = tx.rows(

@@ -43,6 +43,14 @@ def read_case(tx: Transaction, case_id: str) -> RowDict:
     return _derived(dict(row._mapping), now)
 
 
+def require_case(tx: Transaction, case_id: str) -> None:
+    """Raises CaseNotFound unless there is a case with this id, or a receipt of one: receipts outlive their case."""
+    for table in ("erasure_case WHERE id", "erasure_record WHERE case_id"):
+        if tx.first(f"SELECT 1 FROM {table} = :case LIMIT 1", case=case_id):
+            return
+    raise CaseNotFound(f"there is no case {case_id}")
+
+
 def database_clock(tx: Transaction) -> datetime:
     """What the database takes the time to be."""
     now: datetime = tx.typed_rows("SELECT {now} AS now", {"now": UtcDateTime()})[0].now

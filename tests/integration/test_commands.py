@@ -316,6 +316,36 @@ def test_receipts_by_filter(run, filled):
     run("receipts", "--csv", "--json", code=2)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("receipts", "--case"),
+        ("receipts", "--json", "--case"),
+        ("receipts", "--csv", "--case"),
+        ("receipts", "--status", "failed", "--case"),
+        ("outbox", "--case"),
+        ("outbox", "--json", "--account", "ai", "--case"),
+        ("retry", "--case"),
+        ("cases",),
+    ],
+    ids=" ".join,
+)
+def test_a_case_that_does_not_exist_is_an_error(run, filled, command):
+    """A mistyped id must not read as a case that has nothing left, or no receipts."""
+    failed = run(*command, "nosuch", code=1)
+    assert (failed.stdout, failed.stderr) == ("", "Error: there is no case nosuch\n")
+
+
+def test_a_case_without_receipts_or_entries_is_none(run, filled):
+    assert run("receipts", "--case", "2").stdout == "0 receipts.\n"
+    assert run("receipts", "--case", "1", "--status", "waived", "--json").stdout == ""
+    assert run("outbox", "--case", "2").stdout == "0 entries.\n"
+    # only receipts are left of case 3
+    assert run("receipts", "--case", "3").stdout.endswith("1 receipt.\n")
+    assert run("receipts", "--case", "3", "--status", "failed").stdout == "0 receipts.\n"
+    assert run("outbox", "--case", "3").stdout == "0 entries.\n"
+
+
 def test_outbox_with_the_lanes_that_are_paused(run, filled):
     rows = _json(run("outbox", "--json"))
     assert [list(row) for row in rows] == [[*ENTRY_COLUMNS, "paused_by", "paused_until", "paused_reason"]] * 2

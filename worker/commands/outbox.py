@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from expunge.models.lanes import Lane
+from expunge.models.list_cases import require_case
 from expunge.models.list_outbox import EntryFilter, list_entries, pause_of, paused_lanes
 from expunge.models.states import EntryState, PausedBy
 from expunge.worker import output
@@ -54,7 +55,8 @@ def describe_pause(lane: Lane) -> str:
 def outbox(invocation: Invocation, /, as_json: bool, **wanted: Any) -> None:
     """List what waits to be erased, and the accounts that are paused.
 
-    With --json every entry also says in paused_by, paused_until and paused_reason whether its account is paused.
+    With --json every entry also says in paused_by, paused_until and paused_reason whether its account is paused. A
+    --case that does not exist is an error.
 
     \b
     Examples:
@@ -62,6 +64,9 @@ def outbox(invocation: Invocation, /, as_json: bool, **wanted: Any) -> None:
       expunge outbox --state escalated
       expunge outbox --account openai_eu --json
     """
+    if wanted["case"] is not None:
+        with invocation.database.read() as tx:
+            require_case(tx, wanted["case"])
     paused = paused_lanes(invocation.database, wanted["account"])
     pages = list_entries(invocation.database, EntryFilter(**wanted))
     if as_json:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from expunge.models.list_cases import require_case
 from expunge.models.list_receipts import RECEIPT_COLUMNS, ReceiptFilter, list_receipts
 from expunge.models.states import ReceiptStatus
 from expunge.worker import output
@@ -62,7 +63,7 @@ def receipts(invocation: Invocation, /, as_csv: bool, as_json: bool, **wanted: A
 
     --since and --until go by when the database recorded a receipt, not by when the store answered, so that an export
     that goes on where the last one ended misses no late one. A receipt is seen a moment after the time it carries: let
-    exports overlap by some minutes and tell doubles by their id.
+    exports overlap by some minutes and tell doubles by their id. A --case that does not exist is an error.
 
     \b
     Examples:
@@ -73,6 +74,9 @@ def receipts(invocation: Invocation, /, as_csv: bool, as_json: bool, **wanted: A
     if as_csv and as_json:
         raise click.UsageError("--csv and --json: choose one")
     _require_order(wanted["since"], wanted["until"])
+    if wanted["case"] is not None:
+        with invocation.database.read() as tx:
+            require_case(tx, wanted["case"])
     pages = list_receipts(invocation.database, ReceiptFilter(**wanted))
     if as_json:
         output.print_json(pages)
