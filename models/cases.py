@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from expunge.models import bell
 from expunge.models.basis import due_date
 from expunge.models.errors import CaseConflict, InvalidCase
+from expunge.models.plain_text import require_plain
 from expunge.models.states import SETTLING_STATUSES, Scope
 from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
 from expunge.models.targets import Target, require_valid
@@ -107,12 +108,9 @@ def _checked_targets(targets: Iterable[Target]) -> list[Target]:
 def _text(name: str, value: str | None, longest: int = 1000) -> None:
     if value is None:
         return
-    if not isinstance(value, str) or not value or "\0" in value or len(value) > longest:
-        raise InvalidCase(f"{name}: text of 1 to {longest} characters, without NUL")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidCase(f"{name}: holds half a surrogate pair, which is not Unicode text") from None
+    if not isinstance(value, str) or not value or len(value) > longest:
+        raise InvalidCase(f"{name}: text of 1 to {longest} characters")
+    require_plain({name: value}, InvalidCase)
 
 
 def _checked_case(

@@ -12,9 +12,10 @@ from typing import Any
 from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction
 from expunge.models.entry import Receipt
-from expunge.models.errors import EntryInFlight, EntryNotFound
+from expunge.models.errors import EntryInFlight, EntryNotFound, InvalidDecision
 from expunge.models.lanes import Lane, deferral, read_lanes
 from expunge.models.list_cases import database_clock, require_case
+from expunge.models.plain_text import require_plain
 from expunge.models.settle import write_receipts
 from expunge.models.states import Action, Decision, EntryState, ReceiptStatus
 
@@ -66,8 +67,9 @@ def retry(
 ) -> Retried:
     """Try entries again at once: those named, or those of a case or an account.
 
-    Raises EntryNotFound if one of the ids has no entry, CaseNotFound; nothing is written then.
+    Raises EntryNotFound if one of the ids has no entry, CaseNotFound, or InvalidDecision; nothing is written then.
     """
+    require_plain({"by": by, "why": why}, InvalidDecision)
     parameters: dict[str, Any]
     if ids:
         scope, parameters = "id {in ids}", {"ids": sorted(set(ids))}
@@ -107,11 +109,12 @@ def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived
     """Decide that entries will not be erased: a `waived` receipt each, then the row goes. With a composite target go
     its parts.
 
-    Raises EntryNotFound or EntryInFlight, naming the entries, and ValueError without `by` or `why`; nothing is written
-    then.
+    Raises EntryNotFound or EntryInFlight, naming the entries, and InvalidDecision without `by` or `why`; nothing is
+    written then.
     """
     if not by.strip() or not why.strip():
-        raise ValueError("a waiver needs to say who decided and why")
+        raise InvalidDecision("a waiver needs to say who decided and why")
+    require_plain({"by": by, "why": why}, InvalidDecision)
     asked = _require_all(tx, sorted(set(ids)))
     locked = _lock_with_parts(tx, list(asked))
     waived = Waived()
@@ -158,7 +161,8 @@ def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived
 
 
 def pause(tx: Transaction, account: str, *, by: str, why: str | None = None) -> None:
-    """Stop calls to an account until somebody resumes it; a call that is under way ends."""
+    """Stop calls to an account until somebody resumes it; a call that is under way ends. Raises InvalidDecision."""
+    require_plain({"by": by, "why": why}, InvalidDecision)
     _record(tx, Decision.PAUSE, by, why, [(account, None, None)])
     tx.run(
         """
@@ -175,7 +179,8 @@ def pause(tx: Transaction, account: str, *, by: str, why: str | None = None) -> 
 
 
 def resume(tx: Transaction, account: str, *, by: str, why: str | None = None) -> Resumed:
-    """Lift every pause of a lane and its buckets, whoever made it, and forget its failures."""
+    """Lift every pause of a lane and its buckets, whoever made it, and forget its failures. Raises InvalidDecision."""
+    require_plain({"by": by, "why": why}, InvalidDecision)
     due = hurry_deferred(tx, account)
     _record(tx, Decision.RESUME, by, why, [(account, None, None)])
     # a settle takes the lane's rows in this order

@@ -3,6 +3,7 @@
 ExpungeError
 ├── InvalidTarget        a target that is refused before anything is written
 ├── InvalidCase          a case that is refused: no targets, unknown basis, naive time …
+├── InvalidDecision      who decides, or why, is missing or is not plain text
 ├── CaseConflict         the case exists, and is not what the call says: another subject, another basis …
 ├── CaseNotFound
 ├── EntryNotFound
@@ -27,6 +28,10 @@ class InvalidTarget(ExpungeError, ValueError):
 
 class InvalidCase(ExpungeError, ValueError):
     """A case that is refused before anything is written."""
+
+
+class InvalidDecision(ExpungeError, ValueError):
+    """A decision that is refused before anything is written: who decides, or why, is missing or not plain text."""
 
 
 class CaseConflict(ExpungeError):

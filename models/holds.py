@@ -10,6 +10,8 @@ moving an entry waits for a mark of it that is in flight, and a mark that waited
 from collections.abc import Sequence
 
 from expunge.models.database import Transaction
+from expunge.models.errors import InvalidDecision
+from expunge.models.plain_text import require_plain
 
 _COVERS = (
     "h.released_at IS NULL AND (h.tenant IS NULL OR h.tenant = c.tenant)"
@@ -34,7 +36,12 @@ def place_hold(
     conversation: str | None = None,
     matter: str | None = None,
 ) -> tuple[int, Sequence[int]]:
-    """Place a hold; gives its id and the entries whose call was marked before it and is in flight."""
+    """Place a hold; gives its id and the entries whose call was marked before it and is in flight.
+
+    Raises InvalidDecision.
+    """
+    whom = {"subject": subject, "tenant": tenant, "conversation": conversation, "matter": matter}
+    require_plain({**whom, "by": by, "why": why}, InvalidDecision)
     row = tx.first(
         "INSERT INTO erasure_hold (tenant, subject, conversation, matter, placed_by, placed_why)"
         " VALUES (:tenant, :subject, :conversation, :matter, :by, :why) RETURNING id",
@@ -64,7 +71,11 @@ def place_hold(
 
 
 def release_hold(tx: Transaction, hold_id: int, *, by: str, why: str) -> bool:
-    """Release a hold; False if it does not stand. What no other hold covers is returned by the sweep."""
+    """Release a hold; False if it does not stand. What no other hold covers is returned by the sweep.
+
+    Raises InvalidDecision.
+    """
+    require_plain({"by": by, "why": why}, InvalidDecision)
     released = tx.run(
         "UPDATE erasure_hold SET released_at = {now}, released_by = :by, released_why = :why"
         " WHERE id = :hold AND released_at IS NULL",

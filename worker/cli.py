@@ -82,18 +82,19 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         from expunge.models.errors import ExpungeError
         from expunge.worker.logging import configure_logging
+        from expunge.worker.output import shown
 
         # unconfigured, structlog prints to standard output; `up` and `demo` set levels of their own
         configure_logging("warning")
         try:
             return super().invoke(ctx)
         except ExpungeError as error:
-            raise Failure(str(error)) from error
+            raise Failure(shown(str(error))) from error
         except Exception as error:
             said = _database_trouble(error)
             if said is None:
                 raise
-            raise Failure(said) from error
+            raise Failure(shown(said)) from error
 
 
 def _database_trouble(error: Exception) -> str | None:

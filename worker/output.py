@@ -1,8 +1,8 @@
 """How the commands print: JSON lines, CSV, and tables.
 
-Everything takes pages of rows and prints each page before it asks for the next, so that a long listing streams. What a
-table shows may come from outside (locators are the store's own text), so control characters are shown as escapes and
-never reach a terminal.
+Everything takes pages of rows and prints each page before it asks for the next, so that a long listing streams. What is
+shown may come from outside (locators are the store's own text, and plain SQL can bring any), so control characters are
+shown as escapes and never reach a terminal.
 """
 
 import csv
@@ -60,13 +60,18 @@ def print_json(pages: Pages) -> int:
 def print_csv(pages: Pages, columns: Sequence[str]) -> int:
     """A line with the columns' names, then the rows: UTF-8, empty for null, JSON for objects; gives how many rows.
 
-    Values are exact: text that a spreadsheet would take for a formula is not changed.
+    Values are exact: text that a spreadsheet would take for a formula is not changed. On a terminal, where nobody
+    parses them, they are shown as in a table.
     """
+    terminal = on_terminal()
+
+    def cell(value: Any) -> Any:
+        return shown(_flat(value)) if terminal else _flat(value)
 
     def blocks() -> Iterator[tuple[int, str]]:
         yield 0, _csv_lines([columns])
         for page in pages:
-            yield len(page), _csv_lines([[_flat(row[name]) for name in columns] for row in page])
+            yield len(page), _csv_lines([[cell(row[name]) for name in columns] for row in page])
 
     return _print_blocks(blocks())
 

@@ -198,6 +198,31 @@ def test_a_case_that_cannot_be_is_refused(run, database):
     assert _cases(database) == []
 
 
+def test_what_a_terminal_would_obey_is_neither_taken_nor_shown(run, database):
+    """The host's plain SQL may bring what the commands refuse."""
+    for name in ("--subject", "--tenant", "--case"):
+        arguments = {"--subject": "u-1", name: "x\x1b[2K"}
+        failed = run(
+            "erase", *(part for pair in arguments.items() for part in pair), "-", lines=[_file("file-1")], code=1
+        )
+        assert failed.stderr.endswith(": holds U+001B, a control character\n")
+    assert _cases(database) == []
+    with database.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, tenant, subject) VALUES (:x, :x, :x)", x="x\x1b[2K\u202e\x85")
+        tx.run(
+            "INSERT INTO erasure_outbox (case_id, account, kind, locator) VALUES (:x, 'ai', 'file', :x)",
+            x="x\x1b[2K\u202e\x85",
+        )
+        tx.run(
+            "INSERT INTO erasure_lane (account, scope, paused_by, paused_since) VALUES ('ai', :x, 'operator', {now})",
+            x="\x1b",
+        )
+    said = run("cases").stdout + run("cases", "x\x1b[2K\u202e\x85").stdout + run("outbox").stdout
+    said += run("outbox", "--case", "no\x1b[2K", code=1).stderr
+    assert "\\x1b[2K\\u202e\\x85" in said
+    assert said.replace("\n", "").isprintable()
+
+
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(run, database):
     rung = []
     lines = [_file("file-1"), _file("file-2")]

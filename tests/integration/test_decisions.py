@@ -10,7 +10,8 @@ from waiting import someone_waits, wait_for
 
 from expunge.models.database import Database
 from expunge.models.decisions import hurry_deferred, pause, resume, retry, waive
-from expunge.models.errors import CaseNotFound, EntryInFlight, EntryNotFound
+from expunge.models.errors import CaseNotFound, EntryInFlight, EntryNotFound, InvalidDecision
+from expunge.models.holds import place_hold, release_hold
 from expunge.models.lanes import deferral, ensure_lane, pause_lane, read_lanes, set_failures
 from expunge.models.list_cases import database_clock, read_case
 from expunge.models.list_outbox import EntryFilter, list_entries
@@ -130,8 +131,33 @@ def test_nothing_is_waived_if_one_is_unknown_or_nobody_says_why(database, mixed)
     with pytest.raises(EntryNotFound, match="998, 999"), database.begin() as tx:
         waive(tx, [998, mixed["ready"], 999], by="dana", why="x")
     for by, why in (("", "x"), ("dana", " ")):
-        with pytest.raises(ValueError, match="who decided"), database.begin() as tx:
+        with pytest.raises(InvalidDecision, match="who decided"), database.begin() as tx:
             waive(tx, [mixed["ready"]], by=by, why=why)
+    assert (_entries(database), _receipts(database), _decisions(database)) == (before, [], [])
+
+
+DECIDE = {
+    "retry": lambda tx, ids, **who: retry(tx, ids=ids, **who),
+    "waive": lambda tx, ids, **who: waive(tx, ids, **who),
+    "pause": lambda tx, ids, **who: pause(tx, "artifacts", **who),
+    "resume": lambda tx, ids, **who: resume(tx, "artifacts", **who),
+    "hold": lambda tx, ids, **who: place_hold(tx, **{"subject": "s", **who}),
+    "release": lambda tx, ids, **who: release_hold(tx, 1, **who),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        *((name, field) for name in DECIDE for field in ("by", "why")),
+        *(("hold", field) for field in ("subject", "tenant", "conversation", "matter")),
+    ],
+)
+def test_a_decision_is_signed_in_plain_text(database, mixed, name, field):
+    before = _entries(database)
+    for text in ("d\x1b[2K", "\0", "d\nx", "d\x7f", "d\x9b", "\u202ed", "d\u2066", "\ud800"):
+        with pytest.raises(InvalidDecision, match=f"^{field}: holds U"), database.begin() as tx:
+            DECIDE[name](tx, [mixed["escalated"]], **{"by": "dana", "why": "x", field: text})
     assert (_entries(database), _receipts(database), _decisions(database)) == (before, [], [])
 
 

@@ -198,6 +198,38 @@ def test_nothing_found_is_complete_at_once(bench):
     assert (bool(case.nothing_found), case.completed_at is not None) == (True, True)
 
 
+NOT_PLAIN = {
+    **dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "a control character"),
+    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "in another order"),
+    **dict.fromkeys([0xD800, 0xDBFF, 0xDC00, 0xDFFF], "half a surrogate pair"),
+}
+
+
+@pytest.mark.parametrize("field", ["subject", "tenant", "case_id", "conversation"])
+def test_text_that_is_shown_to_people_is_plain(bench, field):
+    def open_with(text: str) -> None:
+        with bench.database.begin() as tx:
+            open_case(tx.connection, **{"subject": "s", field: text}, targets=[ONE])
+
+    for number, says in NOT_PLAIN.items():
+        for text in (f"{chr(number)}x", f"x{chr(number)}x", f"x{chr(number)}"):
+            with pytest.raises(InvalidCase) as raised:
+                open_with(text)
+            said = str(raised.value)
+            assert said.startswith(f"{field.replace('_', ' ')}: holds U+{number:04X}, ")
+            assert says in said
+            assert said.isprintable()
+    assert bench.entries() == []
+    open_with("Łukasz O'Brien 北京 👩‍👩‍👧 \u200f\u05d0 \\x1b")
+    assert len(bench.entries()) == 1
+
+
+def test_a_locator_is_what_the_store_has(bench):
+    """Object stores take control characters in keys."""
+    bench.open("b/\x1b[31m\r\n\x7f\x85\u202e")
+    assert bench.entry().locator == "b/\x1b[31m\r\n\x7f\x85\u202e"
+
+
 def nothing_found(bench, case="c1", **more):
     with bench.database.begin() as tx:
         return open_case(tx.connection, case_id=case, subject="s", nothing_found=True, **more)

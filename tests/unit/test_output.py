@@ -66,6 +66,27 @@ def test_on_a_terminal_a_locator_is_neither_markup_nor_an_escape_sequence(capsys
     assert "[bold]t" in printed
 
 
+def test_csv_on_a_terminal_is_for_people(capsysbinary, monkeypatch):
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    output.print_csv([ROWS], ["id", "locator", "at"])
+    assert capsysbinary.readouterr().out.decode().splitlines() == [
+        "id,locator,at",
+        '1,"b/a,""q""\\n\\x1b[31m\\u2028",2026-10-18T09:30:00.000Z',
+        "2,,",
+    ]
+
+
+OBEYED = [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202e\u2066\u2069\u2028\u200b\ufeff", "\ud800"]
+
+
+@pytest.mark.parametrize("character", OBEYED, ids=ascii)
+def test_nothing_that_a_terminal_obeys_or_hides_is_shown_as_it_is(character):
+    said = output.shown(f"a{character}b")
+    assert said.isprintable()
+    assert said.encode().decode() == said
+    assert said[:2] + said[-1:] == "a\\b"
+
+
 def test_nothing_prints_no_table(capsys):
     assert output.print_table([], COLUMNS, title="t") == 0
     assert capsys.readouterr().out == ""

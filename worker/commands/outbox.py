@@ -35,11 +35,12 @@ def print_entries(pages: Iterable[Sequence[Mapping[str, Any]]], *, title: str | 
 
 def describe_pause(lane: Lane) -> str:
     """One line about a pause, for people."""
-    what = f"account {lane.account}" + (f", bucket {lane.scope}" if lane.scope else "")
+    account = output.shown(lane.account)
+    what = f"account {account}" + (f", bucket {output.shown(lane.scope)}" if lane.scope else "")
     since = f"since {output.shown(lane.paused_since)}"
     reason = f": {output.shown(lane.reason)}" if lane.reason else ""
     if lane.paused_by == PausedBy.OPERATOR:
-        return f"{what} is paused by an operator {since}, until `expunge resume {lane.account}`{reason}"
+        return f"{what} is paused by an operator {since}, until `expunge resume {account}`{reason}"
     if lane.paused_by == PausedBy.BREAKER:
         why = "refuses everything" if lane.refused else "fails"
         return f"{what} {why} {since}; next probe {output.shown(lane.paused_until)}{reason}"
