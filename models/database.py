@@ -26,27 +26,39 @@ from expunge.models.types import SQLITE_TIME
 
 SQLITE_BUSY_SECONDS = 60.0
 CONNECT_SECONDS = 5
+_URLS = "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 _MARK = re.compile(r"\{(now(?:\+\w+)?|in (?:text )?\w+|for update|skip locked)\}")
 _BEGIN = "expunge_begin"
 
 
-def create_engine(url: str, *, pool_size: int = 10) -> Engine:
-    """An engine for Expunge's own transactions.
+def read_url(url: str) -> sa.URL:
+    """The URL of a database that we can use.
 
-    Raises ConfigurationError for a URL that SQLAlchemy cannot read or a database that is neither SQLite nor PostgreSQL.
+    Raises ValueError, with what it must be, for a URL that cannot be read or a database that is neither SQLite nor
+    PostgreSQL. The URL may hold a password, so it is never repeated.
     """
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        # the URL may hold a password, so it is not repeated
-        raise ConfigurationError(
-            "database_url cannot be read: write sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
-        ) from None
+    except (sa.exc.ArgumentError, ValueError):  # a port that is no number
+        raise ValueError(f"must look like {_URLS}") from None
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    backend = parsed.get_backend_name()
-    if parsed.drivername == "postgresql+psycopg":
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        if parsed.host is not None:
+            raise ValueError("must have three slashes, sqlite:///FILE, or four before an absolute path")
+    elif parsed.drivername != "postgresql+psycopg":
+        raise ValueError(f"must look like {_URLS}; {parsed.drivername} is not supported")
+    return parsed
+
+
+def create_engine(url: str, *, pool_size: int = 10) -> Engine:
+    """An engine for Expunge's own transactions. Raises ConfigurationError for a URL that `read_url` refuses."""
+    try:
+        parsed = read_url(url)
+    except ValueError as error:
+        raise ConfigurationError(f"database_url: {error}") from None
+    if parsed.get_backend_name() == "postgresql":
         arguments = {"connect_timeout": CONNECT_SECONDS, "application_name": "expunge", **parsed.query}
         return sa.create_engine(
             parsed,
@@ -57,18 +69,14 @@ def create_engine(url: str, *, pool_size: int = 10) -> Engine:
             pool_pre_ping=True,
             connect_args=arguments,
         )
-    if backend == "sqlite" and parsed.get_driver_name() in ("pysqlite", ""):
-        engine = sa.create_engine(
-            parsed,
-            hide_parameters=True,
-            connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False},
-            **_sqlite_pool(parsed),
-        )
-        _prepare_sqlite(engine)
-        return engine
-    raise ConfigurationError(
-        f"database_url: {parsed.drivername} is not supported; use sqlite:///… or postgresql+psycopg://…"
+    engine = sa.create_engine(
+        parsed,
+        hide_parameters=True,
+        connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False},
+        **_sqlite_pool(parsed),
     )
+    _prepare_sqlite(engine)
+    return engine
 
 
 def _sqlite_pool(url: sa.URL) -> dict[str, Any]:

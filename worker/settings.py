@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from expunge.models.database import read_url
 from expunge.models.errors import ConfigurationError
 from expunge.tasks.erasers.contract import AccountOptions
 from expunge.tasks.runtime import Policy, Webhook
@@ -36,8 +37,7 @@ def _broker(url: str) -> str:
 
 
 def _database(url: str) -> str:
-    if "://" not in url:
-        raise ValueError("must look like sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE")
+    read_url(url)
     return url
 
 

@@ -24,6 +24,27 @@ from expunge.worker.settings import ENV_PREFIX, Settings
 DEFAULT_FILE = "expunge.toml"
 FILE_VARIABLE = "EXPUNGE_CONFIG"
 _ACCOUNT_PREFIX = "EXPUNGE_ACCOUNTS__"
+_LIST = 'must be a list, as in ["one", "two"]'
+_MUST = {
+    "tuple_type": _LIST,
+    "list_type": _LIST,
+    "set_type": _LIST,
+    "frozen_set_type": _LIST,
+    "dict_type": "must be a table",
+    "too_long": "must have {max_length} items at the most",
+    "string_type": "must be text in quotes",
+    "string_pattern_mismatch": "must match {pattern}",
+    "string_too_long": "must have {max_length} characters at the most",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+}
+"""By the type of Pydantic's error, with what its context says: where its own words are not for people."""
 _LIST_LIKE = (list, tuple, set, frozenset, dict)
 
 
@@ -180,24 +201,43 @@ def _set_by_environment(key: str) -> bool:
 def _explain(
     error: ValidationError, model: type[BaseModel], prefix: str, from_environment: typing.Callable[[str], bool]
 ) -> list[str]:
-    return [_line(detail, model, prefix, from_environment) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    # a list that is short only because of its wrong items
+    inside = {detail["loc"][:-1] for detail in details if detail["loc"]}
+    return [
+        _line(detail, model, prefix, from_environment)
+        for detail in details
+        if not (detail["type"] == "too_short" and detail["loc"] in inside)
+    ]
 
 
 def _line(
     detail: ErrorDetails, model: type[BaseModel], prefix: str, from_environment: typing.Callable[[str], bool]
 ) -> str:
-    key = ".".join(str(part) for part in detail["loc"])
+    key = ".".join(part for part in detail["loc"] if isinstance(part, str))
     if detail["type"] == "extra_forbidden":
         return f"{prefix}{key}: is not a setting{_suggestion(key, model.model_fields)}"
     if detail["type"] == "missing":
         return f"{prefix}{key}: is missing"
-    text = re.sub(r"^(Value error, |Assertion failed, )", "", detail["msg"])
-    text = re.sub(r"^(Input|String|List|Value) should ", "must ", text)
     if not key:
         # a rule that spans fields names them itself
-        return prefix + text
+        return prefix + _must(detail)
     variable = f" ({ENV_PREFIX}{(prefix + key).replace('.', '__').upper()})" if from_environment(key) else ""
-    return f"{prefix}{key}{variable}: {text}"
+    item = "".join(f"item {part + 1} " for part in detail["loc"] if isinstance(part, int))
+    return f"{prefix}{key}{variable}: {item}{_must(detail)}"
+
+
+def _must(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if detail["type"] == "value_error":
+        return str(context["error"])
+    if detail["type"] in ("too_short", "string_too_short"):
+        least, what = context["min_length"], "items" if detail["type"] == "too_short" else "characters"
+        return "must not be empty" if least == 1 else f"must have {least} {what} at least"
+    known = _MUST.get(detail["type"])
+    if known is not None:
+        return known.format(**context)
+    return re.sub(r"^(Input|String|List|Value) should ", "must ", detail["msg"])
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

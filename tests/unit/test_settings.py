@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from expunge.models.database import Database
 from expunge.models.errors import ConfigurationError
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.worker.sources import load_settings
@@ -28,7 +29,10 @@ def load(tmp_path):
     return load
 
 
-S3 = '[accounts.artifacts]\nstore = "s3"\nregion = "eu-central-1"\nallow = ["chat-artifacts/tenants/"]\n'
+S3_TABLE = '[accounts.artifacts]\nstore = "s3"\nregion = "eu-central-1"\n'
+S3 = S3_TABLE + 'allow = ["chat-artifacts/tenants/"]\n'
+LIBRARY = ("Input", "String", "Tuple", "Value", "validation", " valid ", "unable to parse", "should")
+"""Words of what reads the settings, not of who wrote them."""
 
 
 def refusal(load, text: str) -> str:
@@ -111,11 +115,71 @@ def test_an_empty_variable_counts_as_not_set(load, monkeypatch) -> None:
         ('[accounts.x]\nstore = "s3"', "accounts.x.allow: is missing"),
         (S3 + "colour = 1", "accounts.artifacts.colour: is not a setting"),
         (S3 + "concurrency = 0", "accounts.artifacts.concurrency: must be greater than or equal to 1"),
+        (S3_TABLE + "allow = []", "accounts.artifacts.allow: must not be empty"),
+        (S3_TABLE + 'allow = "bucket"', 'accounts.artifacts.allow: must be a list, as in ["one", "two"]'),
+        (S3_TABLE + 'allow = ["b", "", 3]', "accounts.artifacts.allow: item 2 must not be empty"),
+        (S3_TABLE + 'allow = ["b", "", 3]', "accounts.artifacts.allow: item 3 must be text in quotes"),
+        (S3 + "endpoint_url = 3", "accounts.artifacts.endpoint_url: must be text in quotes"),
+        (S3 + 'partial_prefixes = "maybe"', "accounts.artifacts.partial_prefixes: must be true or false"),
+        (S3 + 'expected_bucket_owner = "12"', "accounts.artifacts.expected_bucket_owner: must match"),
+        (S3 + "keys_per_call = 1.5", "accounts.artifacts.keys_per_call: must be a whole number"),
+        (S3 + 'addressing_style = "x"', "accounts.artifacts.addressing_style: must be 'auto', 'path' or 'virtual'"),
+        ('[accounts.ai]\nstore = "openai"\nproject = ""', "accounts.ai.project: must not be empty"),
+        ('threads = "many"', "threads: must be a whole number"),
+        ('sweep_seconds = "often"', "sweep_seconds: must be a number"),
         ("lease_seconds = 3\nthreads = = 4", "is not TOML: Invalid value (at line 2"),
     ],
 )
 def test_every_wrong_field_is_named(load, text, said) -> None:
-    assert said in refusal(load, text)
+    told = refusal(load, text)
+    assert said in told
+    assert not [word for word in LIBRARY if word in told]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hunter2", "must look like sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"),
+        ("", "must look like sqlite:///FILE"),
+        ("postgresql://u:hunter2@host:port/d", "must look like sqlite:///FILE"),
+        ("mysql://u:hunter2@host/d", "; mysql is not supported"),
+        ("postgresql+asyncpg://u:hunter2@host/d", "; postgresql+asyncpg is not supported"),
+        ("sqlite+aiosqlite:///hunter2.db", "; sqlite+aiosqlite is not supported"),
+        ("sqlite://hunter2.db", "must have three slashes, sqlite:///FILE"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_told_with_the_file_that_names_it(load, tmp_path, monkeypatch, url, said):
+    told = refusal(load, f'database_url = "{url}"')
+    assert told.startswith(f"{tmp_path / 'given.toml'}: database_url: ")
+    assert said in told
+    assert "hunter2" not in told
+    if url:
+        monkeypatch.setenv("EXPUNGE_DATABASE_URL", url)
+        told = refusal(load, "")
+        assert told.startswith(f"{tmp_path / 'given.toml'}: database_url (EXPUNGE_DATABASE_URL): ")
+        with pytest.raises(ConfigurationError, match=r"^database_url: must") as caught:
+            Database.open(url)
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///x.db",
+        "sqlite+pysqlite:////tmp/x.db",
+        "postgres://u@h/d",
+        "postgresql://u:p@h:1/d",
+        "postgresql+psycopg://u:p@h/d?sslmode=require",
+        "postgresql+psycopg:///d?host=/run/postgresql",
+    ],
+)
+def test_a_database_that_can_be_used(load, url):
+    settings = load(f'database_url = "{url}"')
+    assert settings.database_url == url
+    opened = Database.open(url)
+    assert opened.dialect == ("sqlite" if url.startswith("sqlite") else "postgresql")
+    opened.close()
 
 
 def test_all_wrong_fields_are_told_at_once(load, monkeypatch) -> None:
