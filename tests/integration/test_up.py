@@ -130,14 +130,16 @@ def test_the_timeout_ends_it(lite, provider) -> None:
     lite.up("--timeout", "0.2")
 
 
+@pytest.mark.parametrize("arguments", [(), ("--until-idle",)], ids=" ".join)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_settles_what_was_called_and_gives_back_the_rest(lite, provider, number) -> None:
+def test_asked_to_stop_it_settles_what_was_called_and_gives_back_the_rest(lite, provider, number, arguments) -> None:
+    """Exit code 0, even if it was to run until nothing is left: it did what it was asked."""
     with (lite.folder / "expunge.toml").open("a") as settings:
         settings.write("concurrency = 1\n")
     provider.seed(files=["file-1"])
     provider.faults.add(Fault(Reply.HANG, method="DELETE", times=1, acts=True))
     lite.open(*(f"file-{number}" for number in range(1, 50)))
-    with start("expunge", "up", cwd=lite.folder) as process:
+    with start("expunge", "up", *arguments, cwd=lite.folder) as process:
         wait_for(lambda: provider.log.lines("DELETE"), what="the first call")
         process.send_signal(number)
         assert any("run.stopping" in line for line in iter(process.stderr.readline, ""))

@@ -27,7 +27,7 @@ def up(invocation: Invocation, context: click.Context, until_idle: bool, timeout
     cleanly: calls under way are settled, the rest is ready for the next worker; a second one ends it at once.
 
     With --until-idle it waits for retries that come within retry_max_seconds. Exit code 3 says that something is left:
-    escalated, held, retained, paused, or the time was up.
+    escalated, held, retained, paused, or the time was up. Whoever stops it with a signal gets 0, whatever is left.
 
     \b
     Examples:
