@@ -31,7 +31,8 @@ class Opened:
     added: int
     """Entries put into the outbox."""
     known: int
-    """Targets that had an entry or a settling receipt in this case already, doubles in the call included."""
+    """Other targets of the call, which had an entry or a settling receipt in this case already. One that the call
+    names twice is counted once."""
 
 
 def open_case(

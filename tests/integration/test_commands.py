@@ -79,7 +79,15 @@ def test_erase_again_adds_only_what_is_new(run, database):
     arguments = ("erase", "--subject", "u-1", "--case", "1", "-")
     assert "Case 1 opened; 1 target added" in run(*arguments, lines=[_file("file-1")]).stdout
     said = run(*arguments, lines=[_file("file-1"), _file("file-2")]).stdout
-    assert "Case 1 exists; 1 target added to the outbox; 1 target left out" in said
+    assert said == (
+        "Case 1 exists; 1 target added to the outbox;"
+        " 1 target not added: in this case's outbox already, or closed by a receipt of it.\n"
+    )
+    said = run(*arguments, lines=[_file("file-1"), _file("file-2"), _file("file-2"), _file("file-2")]).stdout
+    assert said == (
+        "Case 1 exists; 2 targets not added: in this case's outbox already, or closed by a receipt of it;"
+        " 2 lines not added: the same target as an earlier line.\n"
+    )
     assert len(_entries(database)) == 2
     failed = run("erase", "--subject", "u-2", "--case", "1", "-", lines=[_file("file-3")], code=1)
     assert "another subject or tenant" in failed.stderr
@@ -226,8 +234,11 @@ def test_what_a_terminal_would_obey_is_neither_taken_nor_shown(run, database):
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(run, database):
     rung = []
     lines = [_file("file-1"), _file("file-2")]
-    said = run("erase", "--subject", "u-1", "--dry-run", "-", lines=lines).stdout
-    assert said == "The case would be opened; 2 targets would be added to the outbox. Nothing was written.\n"
+    said = run("erase", "--subject", "u-1", "--dry-run", "-", lines=[*lines, lines[0]]).stdout
+    assert said == (
+        "The case would be opened; 2 targets would be added to the outbox;"
+        " 1 line not added: the same target as an earlier line. Nothing was written.\n"
+    )
     assert (_cases(database), _entries(database)) == ([], [])
     run("erase", "--subject", "u-1", "--case", "1", "-", lines=lines[:1])
     bell.hang(rung.append)

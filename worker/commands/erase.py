@@ -98,7 +98,7 @@ def erase(
     if as_json:
         output.print_json([[{**row, "dry_run": True} if dry_run else row]])
     else:
-        output.say(_told(opened, row, dry_run))
+        output.say(_told(opened, row, len(targets), dry_run))
 
 
 def _read(file: BinaryIO, settings: Settings) -> list[Target]:
@@ -141,14 +141,18 @@ def _open(
     return opened, row
 
 
-def _told(opened: Opened, row: dict[str, Any], dry_run: bool) -> str:
+def _told(opened: Opened, row: dict[str, Any], lines: int, dry_run: bool) -> str:
+    repeated = lines - opened.added - opened.known
     would = "would be " if dry_run else ""
     case = "The case" if row["id"] is None else f"Case {output.shown(row['id'])}"
     parts = [f"{case} {would}opened" if opened.created else f"{case} exists"]
     if opened.added:
         parts.append(f"{output.plural(opened.added, 'target')} {would}added to the outbox")
     if opened.known:
-        parts.append(f"{output.plural(opened.known, 'target')} left out: known already, or there twice")
+        known = output.plural(opened.known, "target")
+        parts.append(f"{known} not added: in this case's outbox already, or closed by a receipt of it")
+    if repeated:
+        parts.append(f"{output.plural(repeated, 'line')} not added: the same target as an earlier line")
     if row["nothing_found"]:
         parts.append("nothing was found, so it is complete")
     if row["due_at"] is not None:
