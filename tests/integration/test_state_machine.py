@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from expunge.models import Target, open_case
 from expunge.models.database import Database
 from expunge.models.decisions import retry, waive
-from expunge.models.errors import EntryInFlight
+from expunge.models.errors import CaseConflict, EntryInFlight
 from expunge.models.holds import place_hold, release_hold
 from expunge.tasks.outcomes import Outcome
 
@@ -178,8 +178,17 @@ class Machine(OnDatabase):
         elif decide == "waive" and self.model.entries:
             self._waive(sorted(self.model.entries)[which % len(self.model.entries)])
         elif decide == "nothing found":
+            self._nothing_found(case)
+
+    def _nothing_found(self, case: str) -> None:
+        found = bool(self.bench.entries(case_id=case) or self.bench.receipts(case_id=case))
+        try:
             with self.bench.database.begin() as tx:
                 open_case(tx.connection, case_id=case, subject=case, nothing_found=True)
+        except CaseConflict:
+            assert found
+        else:
+            assert not found
             self.model.cases.add(case)
 
     def _hold(self, case: str) -> None:
@@ -238,6 +247,12 @@ class Machine(OnDatabase):
         assert {row.id: row.completed_at is not None for row in rows} == {
             case: self.model.is_complete(case) for case in self.model.cases
         }
+
+    @invariant()
+    def nothing_was_found_only_where_nothing_was(self) -> None:
+        with self.bench.database.read() as tx:
+            said = {row.id for row in tx.rows("SELECT id FROM erasure_case WHERE nothing_found")}
+        assert not said & {row.case_id for row in [*self.bench.entries(), *self.bench.receipts()]}
 
 
 def _text(value: Any) -> str | None:
