@@ -11,8 +11,9 @@ T = TypeVar("T")
 _never = threading.Event()
 
 
-def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "it") -> T:
-    """Ask until the condition is true and give what it gave. Raises AssertionError when the time is over."""
+def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "it", pause: float = 0.02) -> T:
+    """Ask, each `pause` seconds, until the condition is true and give what it gave. Raises AssertionError when the time
+    is over."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
@@ -20,7 +21,7 @@ def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s for {what}")
-        _never.wait(0.02)
+        _never.wait(pause)
 
 
 def someone_waits(database: Database) -> bool:

@@ -95,7 +95,7 @@ def test_the_wheel_works_where_it_is_installed(installed, tmp_path):
 def test_its_commands_and_entry_points_are_declared(installed):
     (points,) = installed.glob("expunge-*.dist-info/entry_points.txt")
     text = points.read_text()
-    assert "expunge = expunge.worker.cli:main" in text
+    assert "expunge = expunge.worker.start:main" in text
     assert "[expunge.bell]" in text
     assert os.access(installed / "bin" / "expunge", os.X_OK)
 

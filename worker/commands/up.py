@@ -35,22 +35,22 @@ def up(invocation: Invocation, context: click.Context, until_idle: bool, timeout
       expunge up --until-idle --timeout 600 --json > receipts.jsonl
     """
     settings = invocation.settings
-    with StopSignals() as signals:
-        tally = Tally()
-        with Bar(tally, shown=False if as_json else None) as bar:
-            configure_logging(settings.log_level)
-            prepare(invocation.any_database)
-            follower = ReceiptFollower(invocation.any_database)
+    configure_logging(settings.log_level)
+    prepare(invocation.any_database)
+    follower = ReceiptFollower(invocation.any_database)
+    tally = Tally()
+    # until here nothing was begun, and a signal ends the process at once (start.py)
+    with StopSignals() as signals, Bar(tally, shown=False if as_json else None) as bar:
 
-            def look(database: Database, last: bool = False) -> None:
-                for rows in follower.look(last=last):
-                    tally.add(rows)
-                    if as_json:
-                        print_json([rows])
-                bar.update(database)
+        def look(database: Database, last: bool = False) -> None:
+            for rows in follower.look(last=last):
+                tally.add(rows)
+                if as_json:
+                    print_json([rows])
+            bar.update(database)
 
-            ran = run(settings, signals, until_idle=until_idle, timeout=timeout, on_look=look)
-            look(invocation.any_database, last=True)
+        ran = run(settings, signals, until_idle=until_idle, timeout=timeout, on_look=look)
+        look(invocation.any_database, last=True)
     if not as_json:
         summarise(ran, tally)
     if until_idle and not signals.asked and not ran.nothing_left:

@@ -1,0 +1,40 @@
+"""The console script: what must stand before anything else is imported, and then the command line.
+
+Importing takes a second or two. Without this, a signal in that time would end `expunge up` as if something had gone
+wrong, and a supervisor that stops it early would take it for a crash.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main() -> None:
+    """Run the command that `sys.argv` names."""
+    if _is_up(sys.argv[1:]):
+        for number in _SIGNALS:
+            signal.signal(number, _nothing_begun)
+    from expunge.worker.cli import main as command_line
+
+    command_line()
+
+
+def _is_up(arguments: Sequence[str]) -> bool:
+    """Whether the command is `up`, whatever options stand before it."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--config":
+            next(rest, None)
+        elif not argument.startswith("-"):
+            return argument == "up"
+    return False
+
+
+def _nothing_begun(_: int, __: FrameType | None) -> None:
+    """A clean end, at once: until StopSignals takes over there is nothing to settle or to give back. An unwinding
+    exception could be caught by whatever is just being imported."""
+    os._exit(0)
