@@ -3,8 +3,10 @@
 A hold's columns narrow it; a null column does not. An unnamed tenant therefore covers the subject in every tenant: when
 in doubt, keep.
 
-The database decides between a hold and a mark. `place` commits the hold and moves what it covers in one transaction;
-moving an entry waits for a mark of it that is in flight, and a mark that waited for the hold finds the entry `held`.
+The database decides between a hold and a mark. `place_hold` moves what the hold covers in the transaction that commits
+it; a mark that waited for it finds the entry `held`, and one that begins later sees the hold. Like every decision of a
+person, it never waits for an entry that somebody has locked, so it cannot deadlock with a settle in whatever order that
+takes its entries: such an entry counts as in flight, since a mark may be what has it.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,8 @@ def place_hold(
     conversation: str | None = None,
     matter: str | None = None,
 ) -> tuple[int, Sequence[int]]:
-    """Place a hold; gives its id and the entries whose call was marked before it and is in flight.
+    """Place a hold; gives its id and the entries in flight: those whose call was marked before it, and those that
+    somebody has locked at this moment, which are held by their mark unless it came first.
 
     Raises InvalidDecision.
     """
@@ -55,17 +58,20 @@ def place_hold(
     assert row is not None
     _decide(tx, "hold", row.id, by, why)
     covered = (
-        f"SELECT o.id FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
-        f" JOIN erasure_hold h ON h.id = :hold WHERE {_COVERS}"
+        "EXISTS (SELECT 1 FROM erasure_case c JOIN erasure_hold h ON h.id = :hold"
+        f" WHERE c.id = o.case_id AND {_COVERS})"
     )
     tx.run(
         "UPDATE erasure_outbox SET state = 'held', lease_token = NULL, lease_until = NULL, reason = 'held'"
-        f" WHERE state IN ('ready', 'leased') AND id IN ({covered})",
+        " WHERE id IN (SELECT o.id FROM erasure_outbox o WHERE o.state IN ('ready', 'leased')"
+        f" AND {covered} {{skip locked}}) AND state IN ('ready', 'leased')",
         hold=row.id,
     )
-    # a mark in flight has its rows locked: the UPDATE above has waited for it, and the next statement sees it
+    # what is still `ready` or `leased` was skipped, or came in since: its mark may not have seen the hold
     flying = tx.rows(
-        f"SELECT id FROM erasure_outbox WHERE state = 'calling' AND id IN ({covered}) ORDER BY id", hold=row.id
+        "SELECT o.id FROM erasure_outbox o WHERE o.state IN ('ready', 'leased', 'calling')"
+        f" AND {covered} ORDER BY o.id",
+        hold=row.id,
     )
     return row.id, [entry.id for entry in flying]
 

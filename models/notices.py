@@ -75,7 +75,7 @@ def owe_due_soon(tx: Transaction, within_seconds: float, limit: int) -> list[str
         "SELECT c.id, c.due_at, (SELECT count(*) FROM erasure_outbox o WHERE o.case_id = c.id) AS entries_left"
         " FROM erasure_case c WHERE c.completed_at IS NULL AND c.due_at <= {now+within}"
         " AND NOT EXISTS (SELECT 1 FROM erasure_notice n WHERE n.dedupe = :kind || '/' || c.id)"
-        " ORDER BY c.due_at LIMIT :limit",
+        " ORDER BY c.due_at, c.id LIMIT :limit",
         {"due_at": UtcDateTime()},
         within=within_seconds,
         limit=limit,

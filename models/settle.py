@@ -170,8 +170,9 @@ def add_parts(
     """Put parts of a composite target into the outbox. With a cursor the parent goes back to `ready` to list on, else
     it waits for its parts. Gives how many parts are its own; none, and nothing is done, if it is not ours any more.
 
-    An entry of the case that is there already and has no parent is taken as a part; one that is another's part is not,
-    and is left to it. A listing that found parts but none of its own waits a while instead of for ever.
+    An entry of the case that is there already and has no parent is taken as a part. One that is another's part is left
+    to it, and one that another worker has in its hands to that one: it is never waited for, since that worker may wait
+    for what was taken before it. A listing that found parts but none of its own waits a while instead of for ever.
     """
     if not tx.first(
         "SELECT 1 FROM erasure_outbox WHERE id = :id AND lease_token = :token AND state = 'leased' {for update}",
@@ -179,12 +180,23 @@ def add_parts(
         token=token,
     ):
         return 0
+    for taken_kind in sorted({kind for kind, _ in children}):
+        tx.run(
+            "UPDATE erasure_outbox SET parent_id = :parent WHERE parent_id IS NULL AND id IN ("
+            "SELECT id FROM erasure_outbox WHERE case_id = :case_id AND account = :account AND kind = :kind"
+            " AND locator {in text locators} AND parent_id IS NULL AND id <> :parent"
+            " AND (state IN ('ready', 'held', 'escalated') OR lease_token = :token) {skip locked})",
+            parent=parent_id,
+            case_id=case_id,
+            account=account,
+            kind=taken_kind,
+            locators=[locator for kind, locator in children if kind == taken_kind],
+            token=token,
+        )
     tx.run_each(
         "INSERT INTO erasure_outbox (case_id, account, kind, locator, parent_id)"
         " VALUES (:case_id, :account, :kind, :locator, :parent)"
-        " ON CONFLICT (case_id, account, kind, locator) DO UPDATE SET parent_id = :parent"
-        " WHERE erasure_outbox.parent_id IS NULL AND erasure_outbox.id <> :parent"
-        " AND erasure_outbox.state <> 'waiting'",
+        " ON CONFLICT (case_id, account, kind, locator) DO NOTHING",
         [
             {"case_id": case_id, "account": account, "kind": kind, "locator": locator, "parent": parent_id}
             for kind, locator in children

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +16,17 @@ import pytest
 import sqlalchemy as sa
 from doubles.crowd import ENTRIES
 from doubles.running import Bench
-from waiting import wait_for
+from waiting import someone_waits, wait_for
 
 from expunge.models import Target, open_case
+from expunge.models.claim import claim
 from expunge.models.database import Database
 from expunge.models.decisions import hurry_deferred, resume
+from expunge.models.holds import place_hold
 from expunge.models.lanes import clear_lane, deferral, ensure_lane, pause_lane
+from expunge.models.mark import Marked, mark
+from expunge.models.settle import add_parts, remove
+from expunge.tasks.batch import Batch
 
 PROCESSES = 10
 CASES = 4
@@ -315,6 +322,102 @@ def test_a_bucket_that_recovers_while_a_person_resumes_it(postgres_database):
         resume(person, "mem", by="ops")
     assert {entry.reason for entry in bench.entries()} == {None}
     assert bench.drain().claimed == 2
+
+
+def test_a_hold_waits_for_nobody_and_a_mark_waits_for_the_hold(postgres_database):
+    """A settle and the next mark of its transaction take entries in the order of the calls, whatever their ids: a hold
+    that waited for one, with another in its hands, could deadlock with them."""
+    bench = Bench(postgres_database)
+    bench.open("b/1", "b/2", "b/3")
+    bench.open("b/4", case="c2")
+    with postgres_database.begin() as tx:
+        claimed = claim(tx, "mem", token=str(uuid.uuid4()), limit=9, lease_seconds=SECONDS)
+    first, second, third, other = (entry.id for entry in claimed.entries)
+    token = claimed.entries[0].token
+    results = []
+
+    with postgres_database.begin() as worker:
+
+        def mark_again() -> None:
+            results.append(mark(worker, "mem", [third, other, first], token=token, lease_seconds=SECONDS))
+
+        assert mark(worker, "mem", [second], token=token, lease_seconds=SECONDS).attempts == {second: 1}
+        thread = threading.Thread(target=mark_again, daemon=True)
+        with postgres_database.begin() as person:
+            person.run("SET LOCAL lock_timeout = '5s'")
+            _, flying = place_hold(person, subject="s", by="counsel", why="matter 7")
+            assert flying == [second]
+            thread.start()
+            wait_for(lambda: someone_waits(postgres_database), what="a mark that waits for the hold")
+        thread.join(SECONDS)
+    assert results == [Marked({}, [])]
+    states = {entry.id: entry.state for entry in bench.entries()}
+    assert states == {first: "held", second: "calling", third: "held", other: "held"}
+
+
+def test_what_is_claimed_while_a_hold_is_placed_is_named_and_not_called(postgres_database):
+    """The hold cannot see what a claim in flight makes of an entry: it may be marked before the hold is committed."""
+    bench = Bench(postgres_database)
+    bench.store.put("b/1", "b/2")
+    bench.open("b/1", "b/2")
+    with postgres_database.begin() as worker:
+        claimed = claim(worker, "mem", token=str(uuid.uuid4()), limit=1, lease_seconds=SECONDS)
+        with postgres_database.begin() as person:
+            person.run("SET LOCAL lock_timeout = '5s'")
+            _, flying = place_hold(person, subject="s", by="counsel", why="matter 7")
+    (entry,) = claimed.entries
+    assert flying == [entry.id]
+    assert [row.state for row in bench.entries()] == ["leased", "held"]
+    Batch(bench.runtime, bench.runtime.eraser("mem"), claimed, claimed_at=time.monotonic()).run()
+    assert called(bench) == {}
+    assert [row.state for row in bench.entries()] == ["held", "held"]
+
+
+def test_a_listing_takes_no_entry_that_another_worker_may_wait_for(postgres_database):
+    """A settle removes one object and marks the next, while a prefix that both are under is listed: the listing waits
+    for the first to be gone, and must not have the second in its hands meanwhile."""
+    bench = Bench(postgres_database)
+    token = str(uuid.uuid4())
+    bench.open("b/p/1", "b/p/2")
+    with postgres_database.begin() as tx:
+        first, second = (e.id for e in claim(tx, "mem", token=token, limit=9, lease_seconds=SECONDS).entries)
+        assert mark(tx, "mem", [second], token=token, lease_seconds=SECONDS).attempts
+    bench.open("b/p/", kind="prefix")
+    with postgres_database.begin() as tx:
+        (prefix,) = claim(tx, "mem", token=str(uuid.uuid4()), limit=9, lease_seconds=SECONDS).entries
+    bench.open("b/p/3")
+    children = [("object", f"b/p/{number}") for number in (1, 2, 3, 4)]
+    own = []
+
+    def list_it() -> None:
+        with postgres_database.begin() as tx:
+            own.append(
+                add_parts(tx, prefix.id, "c1", "mem", children, token=prefix.token, cursor=None, delay_seconds=SECONDS)
+            )
+
+    thread = threading.Thread(target=list_it, daemon=True)
+    with postgres_database.begin() as worker:
+        worker.run("SET LOCAL lock_timeout = '5s'")
+        assert remove(worker, [second], token=token) == 1
+        thread.start()
+        wait_for(lambda: someone_waits(postgres_database), what="a listing that waits for the object to be gone")
+        assert mark(worker, "mem", [first], token=token, lease_seconds=SECONDS).attempts == {first: 1}
+    thread.join(SECONDS)
+    # the one that was gone meanwhile is looked at again; the one that is being called is left to who calls it
+    assert own == [3]
+    parents = {entry.locator: entry.parent_id for entry in bench.entries(kind="object")}
+    assert parents == {"b/p/1": None, "b/p/2": prefix.id, "b/p/3": prefix.id, "b/p/4": prefix.id}
+
+
+def test_a_listing_takes_what_its_own_worker_has_claimed(database):
+    """A claim that has the prefix and an object under it erases it once."""
+    bench = Bench(database)
+    bench.store.put("b/p/1")
+    bench.open("b/p/1")
+    bench.open("b/p/", kind="prefix")
+    bench.settle_all()
+    assert called(bench) == {"b/p/1": 1}
+    assert [(row.locator, row.status) for row in bench.receipts()] == [("b/p/1", "deleted"), ("b/p/", "deleted")]
 
 
 def _plain(url: str) -> str:
