@@ -7,6 +7,7 @@ the token is still theirs. Writing a receipt twice is writing it once.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +19,7 @@ from expunge.models.states import EntryState
 from expunge.models.types import Json, UtcDateTime
 
 _COLUMNS = tuple(field.name for field in fields(Receipt))
+_VALUES = attrgetter(*_COLUMNS)
 _POSTGRESQL_TYPES = {
     "id": "uuid",
     "entry_id": "bigint",
@@ -69,13 +71,14 @@ def _write_postgresql(tx: Transaction, receipts: Sequence[Receipt]) -> None:
     selects: list[str] = []
     parameters: list[Any] = []
     constants: list[Any] = []
-    for name in _COLUMNS:
-        values = [getattr(receipt, name) for receipt in receipts]
+    columns = zip(*map(_VALUES, receipts), strict=True)
+    for name, column in zip(_COLUMNS, columns, strict=True):
+        values = list(column)
         if name == "detail":
             values = [None if v is None else json.dumps(v, ensure_ascii=True, default=str) for v in values]
         kind = _POSTGRESQL_TYPES.get(name, "text")
         first = values[0]
-        if name != "id" and all(value == first for value in values):
+        if name != "id" and values.count(first) == len(values):
             constants.append(first)
             select = f"%b::{kind}"
         else:
