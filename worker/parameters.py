@@ -1,6 +1,7 @@
 """Types of options and arguments that several commands take. A wrong value is wrong usage: exit code 2."""
 
 import getpass
+import math
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -44,10 +45,27 @@ class _Moment(click.ParamType[datetime]):
             )
 
 
+class _Seconds(click.ParamType[float]):
+    """`nan` is less and more than nothing, and `inf` is no time: a run that was to end would go on for ever."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except (ValueError, OverflowError):
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0:
+            self.fail(f"{value!r} is not a number of seconds: 0 or more, as in 90 or 0.5", param, ctx)
+        return seconds
+
+
 TEXT = _Text()
 """Text that is not blank and that every database can keep."""
 MOMENT = _Moment()
 """ISO 8601, a date or a date and time; UTC if it names no zone."""
+SECONDS = _Seconds()
+"""A finite number, 0 or more."""
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

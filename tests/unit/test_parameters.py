@@ -6,7 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from expunge.worker.parameters import MOMENT, TEXT, who_and_why
+from expunge.worker.cli import COMMANDS, main
+from expunge.worker.parameters import MOMENT, SECONDS, TEXT, who_and_why
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,49 @@ def test_anything_else_is_no_time(text):
 def test_text_is_neither_blank_nor_broken(text):
     with pytest.raises(click.BadParameter):
         TEXT.convert(text, None, None)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("0.5", 0.5), ("90", 90.0), ("1e300", 1e300)])
+def test_seconds_are_finite(text, seconds):
+    assert SECONDS.convert(text, None, None) == seconds
+
+
+NO_NUMBERS = ["nan", "-nan", "inf", "-inf", "Infinity", "1e400", "-1", "-0.001", "x", ""]
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS)
+def test_anything_else_is_no_number_of_seconds(text):
+    with pytest.raises(click.BadParameter, match="is not a number of seconds: 0 or more"):
+        SECONDS.convert(text, None, None)
+
+
+def _numeric_options() -> list[tuple[str, str]]:
+    """Every option and argument of every command that takes a number."""
+    context = click.Context(main)
+    commands = [(name, main.get_command(context, name)) for name in COMMANDS]
+    return [
+        (name, parameter.opts[0])
+        for name, command in commands
+        if command is not None
+        for parameter in command.params
+        if parameter.type is SECONDS or isinstance(parameter.type, (type(click.INT), type(click.FLOAT)))
+    ]
+
+
+def test_the_options_that_take_a_number_are_found():
+    assert ("up", "--timeout") in _numeric_options()
+    assert ("waive", "entries") in _numeric_options()
+
+
+@pytest.mark.parametrize(("command", "option"), _numeric_options())
+@pytest.mark.parametrize("text", NO_NUMBERS)
+def test_what_is_no_number_is_wrong_usage(command, option, text):
+    who = ["--by", "d", "--why", "w"] if command == "waive" else []
+    given = [f"{option}={text}"] if option.startswith("--") else ["--", text]
+    result = CliRunner().invoke(main, [command, *who, *given])
+    assert result.exit_code == 2
+    assert "Invalid value" in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(("required", "arguments", "code"), [(False, [], 0), (True, ["--by", "d"], 2), (True, [], 2)])

@@ -1,12 +1,14 @@
 """Settings: what is read from where, and what is said about wrong ones."""
 
 import os
+import typing
 
 import pytest
 
 from expunge.models.database import Database
 from expunge.models.errors import ConfigurationError
 from expunge.tasks.erasers.s3_options import S3Options
+from expunge.worker.settings import Settings
 from expunge.worker.sources import load_settings
 
 
@@ -236,3 +238,26 @@ def test_no_value_is_ever_repeated(load, monkeypatch) -> None:
 def load_settings_with_urls(load, monkeypatch):
     monkeypatch.delenv("EXPUNGE_WEBHOOK_URL")
     return load('database_url = "postgresql+psycopg://u:hunter2@h/d"\nbroker_url = "redis://:hunter2@h"')
+
+
+NUMBERS = [
+    name
+    for name, field in Settings.model_fields.items()
+    if {int, float} & {field.annotation, *typing.get_args(field.annotation)}
+]
+ZERO_IS_FINE = {"due_soon_days"}
+
+
+def test_the_numbers_are_found() -> None:
+    assert {"lease_seconds", "sweep_seconds", "due_soon_days", "threads"} <= set(NUMBERS)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("text", ["nan", "-nan", "inf", "-inf", "1e400", "-1", "0", "true"])
+def test_a_number_is_finite_and_not_below_its_least(load, monkeypatch, name, text) -> None:
+    if text == "0" and name in ZERO_IS_FINE:
+        load(f"{name} = 0")
+        return
+    assert f"{name}: must be" in refusal(load, f"{name} = {text}")
+    monkeypatch.setenv(f"EXPUNGE_{name.upper()}", text)
+    assert f"{name} (EXPUNGE_{name.upper()}): must be" in refusal(load, "")

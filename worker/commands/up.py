@@ -7,6 +7,7 @@ from expunge.worker.follow import ReceiptFollower
 from expunge.worker.invocation import Invocation, pass_invocation
 from expunge.worker.logging import configure_logging
 from expunge.worker.output import print_json
+from expunge.worker.parameters import SECONDS
 from expunge.worker.progress import Bar, Tally, summarise
 from expunge.worker.run import prepare, run
 from expunge.worker.signals import StopSignals
@@ -16,7 +17,7 @@ SOMETHING_LEFT = 3
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="End when nothing is left that can move by itself.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End after so many seconds.")
+@click.option("--timeout", type=SECONDS, metavar="S", help="End after so many seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print receipts as they come, one JSON object a line.")
 @click.pass_context
 @pass_invocation
