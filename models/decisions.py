@@ -9,9 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from expunge.models.claim import ENTRY_COLUMNS, entries_of
 from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction
-from expunge.models.entry import Receipt
+from expunge.models.entry import receipt_about
 from expunge.models.errors import EntryInFlight, EntryNotFound, InvalidDecision
 from expunge.models.lanes import Lane, deferral, read_lanes
 from expunge.models.list_cases import database_clock, require_case
@@ -118,44 +119,39 @@ def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived
     asked = _require_all(tx, sorted(set(ids)))
     locked = _lock_with_parts(tx, list(asked))
     waived = Waived()
-    parents, cases = set(), set()
+    parents: set[int] = set()
+    cases: set[str] = set()
     now = database_clock(tx)
     for start in range(0, len(locked), _CHUNK):
         chunk = locked[start : start + _CHUNK]
-        receipts = []
-        for row in tx.rows(
-            "SELECT o.id, o.case_id, o.parent_id, o.account, o.kind, o.locator, o.attempt, c.tenant, c.subject,"
-            " c.conversation FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id WHERE o.id {in ids}"
-            " ORDER BY o.id",
-            ids=chunk,
-        ):
-            cases.add(row.case_id)
-            parents.add(row.parent_id)
-            receipts.append(
-                Receipt(
-                    id=str(uuid.uuid4()),
-                    case_id=row.case_id,
-                    entry_id=row.id,
-                    tenant=row.tenant,
-                    subject=row.subject,
-                    conversation=row.conversation,
-                    account=row.account,
-                    store=None,
-                    kind=row.kind,
-                    locator=row.locator,
-                    attempt=row.attempt,
-                    action=Action.DECISION,
-                    status=ReceiptStatus.WAIVED,
-                    at=now,
-                    actor=by,
-                    why=why,
-                )
+        entries = entries_of(
+            tx.rows(
+                f"SELECT {ENTRY_COLUMNS} FROM erasure_outbox o JOIN erasure_case c ON c.id = o.case_id"
+                " WHERE o.id {in ids}",
+                ids=chunk,
             )
+        )
+        cases.update(entry.case_id for entry in entries)
+        parents.update(entry.parent_id for entry in entries if entry.parent_id is not None)
+        receipts = [
+            receipt_about(
+                entry,
+                None,
+                id=str(uuid.uuid4()),
+                attempt=entry.attempt,
+                action=str(Action.DECISION),
+                status=str(ReceiptStatus.WAIVED),
+                at=now,
+                actor=by,
+                why=why,
+            )
+            for entry in entries
+        ]
         write_receipts(tx, receipts)
         waived.receipts += [receipt.id for receipt in receipts]
     tx.run("DELETE FROM erasure_outbox WHERE id {in ids}", ids=locked)
     _record(tx, Decision.WAIVE, by, why, [(asked[i].account, asked[i].case_id, i) for i in asked])
-    wake_parents(tx, parents - {None, *locked})
+    wake_parents(tx, parents.difference(locked))
     waived.completed = complete_cases(tx, cases)
     return waived
 

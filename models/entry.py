@@ -61,3 +61,19 @@ class Receipt:
     purge_due_at: datetime | None = None
     actor: str | None = None
     why: str | None = None
+
+
+def receipt_about(entry: Entry, store: str | None, **facts: Any) -> Receipt:
+    """A receipt with all that it takes from its entry; `facts` are its other fields."""
+    return Receipt(
+        case_id=entry.case_id,
+        entry_id=entry.id,
+        tenant=entry.tenant,
+        subject=entry.subject,
+        conversation=entry.conversation,
+        account=entry.account,
+        store=store,
+        kind=entry.kind,
+        locator=entry.locator,
+        **facts,
+    )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from expunge.models.database import Transaction
+from expunge.models.lanes import paused
 from expunge.models.types import UtcDateTime
 
 
@@ -27,10 +28,7 @@ class Health:
 
 
 COUNT_LIMIT = 100_000
-_PAUSED = (
-    "EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = o.account AND l.scope = '' AND l.paused_by IS NOT NULL"
-    " AND (l.paused_by = 'operator' OR l.paused_until > {now}))"
-)
+_PAUSED = f"EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = o.account AND l.scope = '' AND {paused('l')})"
 
 
 def read_health(tx: Transaction) -> Health:

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from expunge.models.database import Transaction
+from expunge.models.lanes import in_bucket, paused
 from expunge.models.states import EntryState
 
 # a lane or bucket that no time alone lets go on: by an operator, or by a store that refuses everything (its hourly
 # probe is not worth waiting for), or not soon enough
-_STANDS_STILL = """
+_STANDS_STILL = f"""
 EXISTS (SELECT 1 FROM erasure_lane l
-         WHERE l.account = o.account AND l.paused_by IS NOT NULL
-           AND (l.scope = '' OR substr(o.locator, 1, length(l.scope) + 1) = l.scope || '/')
-           AND (l.paused_by = 'operator' OR l.refused OR l.paused_until > {now+within}))
+         WHERE l.account = o.account AND (l.scope = '' OR {in_bucket("l")})
+           AND ({paused("l", until="{now+within}")} OR (l.paused_by IS NOT NULL AND l.refused)))
 """
 _CAN_MOVE = (
     # somebody works on it, or its lease will end

@@ -33,28 +33,31 @@ class Lane:
     is_paused: bool
 
 
-_PAUSED = "(paused_by = 'operator' OR (paused_by IS NOT NULL AND paused_until > {now}))"
+def paused(lane: str, *, by: str = "IS NOT NULL", until: str = "{now}") -> str:
+    """SQL: this row of erasure_lane is paused, by the operator or for longer than `until`. `by` narrows who else."""
+    return f"({lane}.paused_by = 'operator' OR ({lane}.paused_by {by} AND {lane}.paused_until > {until}))"
 
 
-def _lane_not_paused(until_then: str) -> str:
-    """The lane of `:account` is not paused, neither by the operator nor by what `until_then` names; decided once a
-    statement, not for every row."""
+def in_bucket(lane: str) -> str:
+    """SQL: entry `o` is in the bucket that this row of erasure_lane is about."""
+    return f"substr(o.locator, 1, length({lane}.scope) + 1) = {lane}.scope || '/'"
+
+
+def _lane_not_paused(by: str = "IS NOT NULL") -> str:
+    """The lane of `:account` is not paused; decided once a statement, not for every row."""
     return (
         "NOT EXISTS (SELECT 1 FROM erasure_lane l WHERE l.account = :account AND l.scope = ''"
-        f" AND (l.paused_by = 'operator' OR ({until_then} AND l.paused_until > {{now}})))"
+        f" AND {paused('l', by=by)})"
     )
 
 
-_PAUSED_SCOPE = "s.account = :account AND s.scope <> '' AND s.paused_by IS NOT NULL AND s.paused_until > {now}"
+_PAUSED_BUCKET = f"SELECT 1 FROM erasure_lane s WHERE s.account = :account AND s.scope <> '' AND {paused('s')}"
 NOT_PAUSED = (
-    _lane_not_paused("l.paused_by IS NOT NULL")
-    + f" AND (NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE})"
-    f" OR NOT EXISTS (SELECT 1 FROM erasure_lane s WHERE {_PAUSED_SCOPE}"
-    " AND substr(o.locator, 1, length(s.scope) + 1) = s.scope || '/'))"
+    f"{_lane_not_paused()} AND (NOT EXISTS ({_PAUSED_BUCKET}) OR NOT EXISTS ({_PAUSED_BUCKET} AND {in_bucket('s')}))"
 )
 """Neither the lane of `:account` nor the bucket of an entry `o` of it is paused; whether any bucket is at all is
 decided once a statement."""
-PROBE_NOT_PAUSED = _lane_not_paused("l.paused_by = 'throttle'")
+PROBE_NOT_PAUSED = _lane_not_paused("= 'throttle'")
 """The same for a probe, which goes through the breaker's pauses."""
 
 
@@ -68,7 +71,7 @@ def all_lanes(tx: Transaction, account: str | None = None) -> list[Lane]:
     where = "" if account is None else " WHERE account = :account"
     rows = tx.typed_rows(
         "SELECT account, scope, paused_by, paused_until, paused_since, reason, refused, failures, failing,"
-        f" coalesce({_PAUSED}, false) AS is_paused FROM erasure_lane{where} ORDER BY account, scope",
+        f" coalesce({paused('erasure_lane')}, false) AS is_paused FROM erasure_lane{where} ORDER BY account, scope",
         {"paused_until": UtcDateTime(), "paused_since": UtcDateTime(), "failing": Json},
         **({} if account is None else {"account": account}),
     )

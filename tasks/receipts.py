@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from expunge.models.entry import Entry, Receipt
+from expunge.models.entry import Entry, Receipt, receipt_about
 from expunge.models.states import Action, ReceiptStatus
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.outcomes import Outcome
@@ -38,7 +38,7 @@ def make_receipt(
         detail["retry_after"] = answer.retry_after
     if answer.retain_until is not None:
         detail["retain_until"] = answer.retain_until.isoformat()
-    return _about(
+    return receipt_about(
         entry,
         store,
         id=receipt_id(entry, attempt, f"{number}"),
@@ -59,24 +59,9 @@ def make_receipt(
     )
 
 
-def _about(entry: Entry, store: str | None, **facts: Any) -> Receipt:
-    return Receipt(
-        case_id=entry.case_id,
-        entry_id=entry.id,
-        tenant=entry.tenant,
-        subject=entry.subject,
-        conversation=entry.conversation,
-        account=entry.account,
-        store=store,
-        kind=entry.kind,
-        locator=entry.locator,
-        **facts,
-    )
-
-
 def interrupted(entry: Entry, store: str | None, at: datetime) -> Receipt:
     """The receipt of an attempt whose worker died or hangs: the store may have acted, or not."""
-    return _about(
+    return receipt_about(
         entry,
         store,
         id=receipt_id(entry, entry.attempt, "interrupted"),
