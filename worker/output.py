@@ -8,10 +8,8 @@ shown as escapes and never reach a terminal.
 import csv
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -80,23 +78,21 @@ def print_table(pages: Pages, columns: Sequence[Column], *, title: str | None = 
     """A table for people: with lines and colour on a terminal, aligned text elsewhere; gives how many rows. Prints
     nothing for no rows."""
     rows = 0
-    with _until_nobody_reads():
-        terminal = on_terminal()
-        widths = [len(column.title) for column in columns]
-        for page in pages:
-            if terminal:
-                _rich_page(page, columns, title if rows == 0 else None)
-            else:
-                _plain_page(page, columns, widths, title if rows == 0 else None, head=rows == 0)
-            rows += len(page)
-        sys.stdout.flush()
+    terminal = on_terminal()
+    widths = [len(column.title) for column in columns]
+    for page in pages:
+        if terminal:
+            _rich_page(page, columns, title if rows == 0 else None)
+        else:
+            _plain_page(page, columns, widths, title if rows == 0 else None, head=rows == 0)
+        rows += len(page)
+    sys.stdout.flush()
     return rows
 
 
 def say(text: str) -> None:
     """A line for people, on standard output."""
-    with _until_nobody_reads():
-        click.echo(text)
+    click.echo(text)
 
 
 def warn(text: str) -> None:
@@ -135,13 +131,12 @@ def plural(n: int, one: str, many: str | None = None) -> str:
 
 def _print_blocks(blocks: Iterable[tuple[int, str]]) -> int:
     rows = 0
-    with _until_nobody_reads():
-        sys.stdout.flush()
-        stream = sys.stdout.buffer
-        for size, text in blocks:
-            stream.write(text.encode())
-            stream.flush()
-            rows += size
+    sys.stdout.flush()
+    stream = sys.stdout.buffer
+    for size, text in blocks:
+        stream.write(text.encode())
+        stream.flush()
+        rows += size
     return rows
 
 
@@ -209,15 +204,3 @@ def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[i
         for cell, column, width in zip(cells, columns, widths, strict=True)
     )
     return "  ".join(padded).rstrip()
-
-
-@contextmanager
-def _until_nobody_reads() -> Iterator[None]:
-    """`expunge receipts --json | head` has what it wants: end quietly."""
-    try:
-        yield
-    except BrokenPipeError:
-        with suppress(OSError, ValueError):
-            # else the interpreter complains about the same pipe when it flushes at the end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

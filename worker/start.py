@@ -1,7 +1,8 @@
 """The console script: what must stand before anything else is imported, and then the command line.
 
 Importing takes a second or two. Without this, a signal in that time would end `expunge up` as if something had gone
-wrong, and a supervisor that stops it early would take it for a crash.
+wrong, and a supervisor that stops it early would take it for a crash. And whatever prints, click's own help included,
+finds the standard output of standard_output.py.
 """
 
 import os
@@ -9,6 +10,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+
+from expunge.worker.standard_output import guard
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,6 +21,7 @@ def main() -> None:
     if _is_up(sys.argv[1:]):
         for number in _SIGNALS:
             signal.signal(number, _nothing_begun)
+    guard()
     from expunge.worker.cli import main as command_line
 
     command_line()

@@ -3,9 +3,6 @@
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -90,20 +87,6 @@ def test_nothing_that_a_terminal_obeys_or_hides_is_shown_as_it_is(character):
 def test_nothing_prints_no_table(capsys):
     assert output.print_table([], COLUMNS, title="t") == 0
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize(
-    "call", ["print_json(pages)", "print_csv(pages, ['a'])", "print_table(pages, [Column('a', 'a')])"]
-)
-def test_a_reader_that_has_enough_ends_it_quietly(call):
-    reading, writing = os.pipe()
-    code = f"from expunge.worker.output import *\npages = ([{{'a': 'x' * 1000}}] * 100 for _ in range(100000))\n{call}"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE)
-    os.close(writing)
-    os.read(reading, 10)
-    os.close(reading)
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, b"")
 
 
 def test_counts_have_their_plural():
