@@ -14,7 +14,7 @@ from expunge.models.completion import complete_cases, wake_parents
 from expunge.models.database import Transaction
 from expunge.models.entry import receipt_about
 from expunge.models.errors import EntryInFlight, EntryNotFound, InvalidDecision
-from expunge.models.lanes import Lane, deferral, read_lanes
+from expunge.models.lanes import Lane, deferral, lock_lanes, read_lanes
 from expunge.models.list_cases import database_clock, require_case
 from expunge.models.plain_text import require_plain
 from expunge.models.settle import write_receipts
@@ -179,8 +179,7 @@ def resume(tx: Transaction, account: str, *, by: str, why: str | None = None) ->
     require_plain({"by": by, "why": why}, InvalidDecision)
     due = hurry_deferred(tx, account)
     _record(tx, Decision.RESUME, by, why, [(account, None, None)])
-    # a settle takes the lane's rows in this order
-    tx.rows("SELECT 1 FROM erasure_lane WHERE account = :account ORDER BY scope {for update}", account=account)
+    lock_lanes(tx, account)
     before = read_lanes(tx, account)
     tx.run(
         "UPDATE erasure_lane SET paused_by = NULL, paused_until = NULL, paused_since = NULL, reason = NULL,"

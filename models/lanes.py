@@ -119,6 +119,12 @@ def ensure_lane(tx: Transaction, account: str, scope: str = "") -> Lane:
     return read_lanes(tx, account)[scope]
 
 
+def lock_lanes(tx: Transaction, account: str) -> None:
+    """Lock the lane's rows that there are, in the order in which whoever needs several takes them: the lane itself,
+    then its buckets by name."""
+    tx.rows("SELECT 1 FROM erasure_lane WHERE account = :account ORDER BY scope {for update}", account=account)
+
+
 def pause_lane(
     tx: Transaction,
     account: str,

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from expunge.models.database import Transaction
-from expunge.models.lanes import Lane, clear_lane, ensure_lane, merge_failing, pause_lane, read_lanes, set_failures
+from expunge.models.lanes import (
+    Lane,
+    clear_lane,
+    ensure_lane,
+    lock_lanes,
+    merge_failing,
+    pause_lane,
+    read_lanes,
+    set_failures,
+)
 from expunge.models.notices import add_notice
 from expunge.models.states import NoticeKind, PausedBy
 from expunge.tasks.backoff import backoff
@@ -53,6 +62,9 @@ def record(
         return []
     events: list[LaneEvent] = []
     outcomes = {answer.outcome for answer in answers}
+    if Outcome.REFUSED_SCOPE in outcomes:
+        # a bucket's row is written before it is known whether the lane's own is
+        lock_lanes(tx, account)
     if Outcome.WRONG_IDENTITY in outcomes:
         events += _wrong_identity(tx, account, next(a for a in answers if a.outcome is Outcome.WRONG_IDENTITY))
     if Outcome.THROTTLED in outcomes:

@@ -23,10 +23,13 @@ from expunge.models.claim import claim
 from expunge.models.database import Database
 from expunge.models.decisions import hurry_deferred, resume
 from expunge.models.holds import place_hold
-from expunge.models.lanes import clear_lane, deferral, ensure_lane, pause_lane
+from expunge.models.lanes import clear_lane, deferral, ensure_lane, pause_lane, read_lanes, set_failures
 from expunge.models.mark import Marked, mark
 from expunge.models.settle import add_parts, remove
 from expunge.tasks.batch import Batch
+from expunge.tasks.erasers.contract import Answer, utc_now
+from expunge.tasks.health import record
+from expunge.tasks.outcomes import Outcome
 
 PROCESSES = 10
 CASES = 4
@@ -418,6 +421,35 @@ def test_a_listing_takes_what_its_own_worker_has_claimed(database):
     bench.settle_all()
     assert called(bench) == {"b/p/1": 1}
     assert [(row.locator, row.status) for row in bench.receipts()] == [("b/p/1", "deleted"), ("b/p/", "deleted")]
+
+
+def test_a_lanes_rows_are_locked_in_one_order(postgres_database):
+    """One call is refused by a bucket and does well elsewhere: it writes the bucket's row and the lane's own."""
+    bench = Bench(postgres_database)
+    with postgres_database.begin() as tx:
+        for scope in ("", "b"):
+            ensure_lane(tx, "mem", scope)
+            set_failures(tx, "mem", scope, 1, None)
+        known = read_lanes(tx, "mem")
+    now = utc_now()
+    answers = [
+        Answer(1, Outcome.REFUSED_SCOPE, "DeleteObjects", now, now, error="NoSuchBucket", scope="b"),
+        Answer(2, Outcome.DELETED, "DeleteObjects", now, now),
+    ]
+
+    def settle() -> None:
+        with postgres_database.begin() as tx:
+            record(tx, bench.policy, "mem", answers, known=known)
+
+    thread = threading.Thread(target=settle, daemon=True)
+    with postgres_database.begin() as other:
+        other.run("SET LOCAL lock_timeout = '5s'")
+        ensure_lane(other, "mem")
+        thread.start()
+        wait_for(lambda: someone_waits(postgres_database), what="a settle that waits for the lane")
+        ensure_lane(other, "mem", "b")
+    thread.join(SECONDS)
+    assert {(lane.scope, lane.failures) for lane in bench.lanes()} == {("", 0), ("b", 2)}
 
 
 def _plain(url: str) -> str:
