@@ -8,6 +8,7 @@
 """
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine, Row
@@ -185,6 +187,17 @@ class Database:
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
+
+    @property
+    def missing_file(self) -> str | None:
+        """The SQLite file that connecting would create; None if it is there, or if the database is in no file."""
+        if self.dialect != "sqlite":
+            return None
+        (name,), options = self.engine.dialect.create_connect_args(self.engine.url)
+        if options.get("uri"):
+            parts = urlsplit(name)
+            name = ":memory:" if "memory" in parse_qs(parts.query).get("mode", []) else unquote(parts.path)
+        return None if name in ("", ":memory:") or os.path.exists(name) else name
 
     @property
     def in_transaction(self) -> bool:

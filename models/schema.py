@@ -50,7 +50,11 @@ def current(database: Database) -> str | None:
 
 
 def require(database: Database) -> None:
-    """Raises SchemaError, with what to do, unless the tables are those of this version."""
+    """Raises SchemaError, with what to do, unless the tables are those of this version. Creates no SQLite file: a
+    mistyped path would leave an empty one, and hide the mistake."""
+    missing = database.missing_file
+    if missing is not None:
+        raise SchemaError(f"the SQLite file {missing} does not exist: correct database_url, or run expunge migrate")
     found, needed = current(database), head()
     if found is None:
         raise SchemaError("the database has no Expunge tables yet: run expunge migrate")

@@ -65,9 +65,6 @@ def _where_from(config: str | None) -> str:
 
 def _database(settings: Settings, database: Database) -> Iterator[Line]:
     try:
-        if _is_missing_file(database):
-            yield Line("database", False, "the SQLite file does not exist yet: run expunge migrate, or expunge up")
-            return
         schema.require(database)
         with database.read() as tx:
             health = read_health(tx)
@@ -89,12 +86,6 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
     yield from (_pause(lane) for lane in lanes)
     if health.notices:
         yield _notices(settings, health)
-
-
-def _is_missing_file(database: Database) -> bool:
-    """Connecting would create it, and a check changes nothing."""
-    path = database.engine.url.database
-    return database.dialect == "sqlite" and bool(path) and path != ":memory:" and not Path(str(path)).exists()
 
 
 def _due(health: Health) -> Line:

@@ -68,7 +68,8 @@ def test_wrong_settings_are_the_only_line(check) -> None:
 
 
 def test_a_missing_sqlite_file_is_not_created(check, tmp_path) -> None:
-    assert "does not exist yet: run expunge migrate" in check('database_url = "sqlite:///x.db"', code=1)["database"][1]
+    said = check('database_url = "sqlite:///x.db"', code=1)["database"][1]
+    assert said == f"the SQLite file {tmp_path}/x.db does not exist: correct database_url, or run expunge migrate"
     assert not (tmp_path / "x.db").exists()
 
 

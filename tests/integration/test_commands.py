@@ -19,7 +19,7 @@ from expunge.models.list_outbox import ENTRY_COLUMNS, EntryFilter, list_entries
 from expunge.models.list_receipts import RECEIPT_COLUMNS
 from expunge.models.tables import ErasureCase, ErasureLane
 from expunge.tasks.erasers.openai import OpenAIEraser
-from expunge.worker.cli import main
+from expunge.worker.cli import COMMANDS, main
 
 CASE_COLUMNS = [column.name for column in ErasureCase.__table__.columns]
 
@@ -459,13 +459,46 @@ def test_help_has_examples(command):
     assert "--config" in result.output
 
 
-@pytest.mark.parametrize("arguments", [("cases",), ("receipts",), ("outbox",), ("erase", "--subject", "s", "-")])
+WITHOUT_CREATING = [
+    ("check",),
+    ("erase", "--subject", "s", "-"),
+    ("erase", "--subject", "s", "--dry-run", "--nothing-found"),
+    ("cases",),
+    ("cases", "88213"),
+    ("receipts", "--csv"),
+    ("outbox", "--json"),
+    ("retry", "1"),
+    ("waive", "1", "--by", "d", "--why", "w"),
+    ("pause", "ai"),
+    ("resume", "ai"),
+]
+CREATING = {"demo", "up", "migrate"}
+
+
+def test_every_command_is_held_to_creating_nothing():
+    assert {name for name, *_ in WITHOUT_CREATING} | CREATING == set(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_CREATING, ids=" ".join)
+@pytest.mark.parametrize("url", ["sqlite:///FOLDER/typo.db", "sqlite:///file:FOLDER/typo.db?uri=true"])
+def test_a_file_that_is_not_there_is_not_created(tmp_path, arguments, url):
+    config = tmp_path / "expunge.toml"
+    config.write_text(f'database_url = "{url.replace("FOLDER", str(tmp_path))}"\n[accounts.ai]\nstore = "openai"\n')
+    result = CliRunner().invoke(main, [*arguments, "--config", str(config)], input="")
+    assert result.exit_code == 1
+    said = f"the SQLite file {tmp_path}/typo.db does not exist: correct database_url, or run expunge migrate"
+    assert said in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == [config]
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_CREATING, ids=" ".join)
 def test_without_tables_a_command_says_what_to_do(tmp_path, arguments):
     config = tmp_path / "expunge.toml"
+    (tmp_path / "empty.db").touch()
     config.write_text(f'database_url = "sqlite:///{tmp_path}/empty.db"\n')
     result = CliRunner().invoke(main, [*arguments, "--config", str(config)], input="")
     assert result.exit_code == 1
-    assert "run expunge migrate" in result.stderr
+    assert "no Expunge tables yet: run expunge migrate" in result.output
 
 
 def _peak_memory(*arguments: str) -> tuple[int, int]:

@@ -80,3 +80,28 @@ def test_checks_use_the_words_of_the_code(database, table, column, words):
     text = checks[f"ck_{table}_{column}"]
     assert set(re.findall(r"'(\w+)'", text)) == set(words)
     assert CaseState.COMPLETE  # derived: it has no column
+
+
+@pytest.mark.parametrize(
+    ("url", "missing"),
+    [
+        ("sqlite://", None),
+        ("sqlite:///:memory:", None),
+        ("sqlite:///file:x?mode=memory&cache=shared&uri=true", None),
+        ("sqlite:///{here}/there.db", None),
+        ("sqlite:///file:{here}/there.db?mode=ro&uri=true", None),
+        ("sqlite:///{here}/typo.db", "{here}/typo.db"),
+        ("sqlite:///{here}/no/folder/typo.db", "{here}/no/folder/typo.db"),
+        ("sqlite:///file:{here}/typo.db?uri=true", "{here}/typo.db"),
+        ("postgresql+psycopg://h/d", None),
+    ],
+)
+def test_a_file_that_connecting_would_create_is_known(tmp_path, url, missing):
+    (tmp_path / "there.db").touch()
+    database = Database.open(url.format(here=tmp_path))
+    assert database.missing_file == (missing and missing.format(here=tmp_path))
+    if missing is not None:
+        with pytest.raises(SchemaError, match=r"typo\.db does not exist: correct database_url, or run expunge migrate"):
+            schema.require(database)
+        assert [path.name for path in tmp_path.iterdir()] == ["there.db"]
+    database.close()
