@@ -7,8 +7,8 @@ from expunge.models.database import Transaction
 from expunge.models.lanes import in_bucket, paused
 from expunge.models.states import EntryState
 
-# a lane or bucket that no time alone lets go on: by an operator, or by a store that refuses everything (its hourly
-# probe is not worth waiting for), or not soon enough
+# a lane or bucket that no time alone lets go on: by an operator, or by a store that refuses everything or that nothing
+# can be sent to (its hourly probe is not worth waiting for), or not soon enough
 _STANDS_STILL = f"""
 EXISTS (SELECT 1 FROM erasure_lane l
          WHERE l.account = o.account AND (l.scope = '' OR {in_bucket("l")})

@@ -59,7 +59,7 @@ def mark(
 def release(
     tx: Transaction, ids: Collection[int], *, token: str, delay_seconds: float = 0.0, reason: str | None = None
 ) -> int:
-    """Entries that were claimed, or even marked, but about which no call was begun go back to `ready`. Nothing is
+    """Entries that were claimed, or even marked, but about which nothing was sent go back to `ready`. Nothing is
     counted against them."""
     if not ids:
         return 0
@@ -87,13 +87,14 @@ def release_leased(tx: Transaction, tokens: Collection[str]) -> int:
 
 
 def escalate_untriable(tx: Transaction, reasons: Sequence[tuple[int, str]], *, token: str) -> list[int]:
-    """Claimed entries that cannot be tried at all; there was no call, so there is no receipt. Gives those moved."""
+    """Claimed, even marked, entries that cannot be tried at all; nothing was sent, so there is no receipt. Gives those
+    moved."""
     moved = []
     for entry_id, reason in reasons:
         if tx.run(
             "UPDATE erasure_outbox SET state = 'escalated', lease_token = NULL, lease_until = NULL,"
             " reason = :reason, due_at = {now+day}, escalations = escalations + 1"
-            " WHERE id = :id AND lease_token = :token AND state = 'leased'",
+            " WHERE id = :id AND lease_token = :token AND state IN ('leased', 'calling')",
             id=entry_id,
             token=token,
             reason=reason,

@@ -70,13 +70,15 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.LEASED, _S.HELD, Mover.HOLD, "a hold that covers it is placed"),
     Transition(_S.LEASED, _S.WAITING, Mover.SETTLE, "the look found parts, which are entries of their own now"),
     Transition(_S.LEASED, _S.ESCALATED, Mover.SETTLE, "it cannot be tried at all; there was no call"),
-    Transition(_S.LEASED, _S.READY, Mover.RELEASE, "it was not called: paused, stopped, out of time, more to list"),
+    Transition(
+        _S.LEASED, _S.READY, Mover.RELEASE, "not called: paused, stopped, no time, no credentials, more to list"
+    ),
     Transition(_S.LEASED, _S.READY, Mover.SWEEP, "its lease ended"),
     Transition(_S.CALLING, None, Mover.SETTLE, "the store confirmed that the target is gone"),
     Transition(_S.CALLING, _S.LEASED, Mover.SETTLE, "its parts are settled; the next look decides"),
     Transition(_S.CALLING, _S.READY, Mover.SETTLE, "no good answer: to be tried again at due_at"),
-    Transition(_S.CALLING, _S.ESCALATED, Mover.SETTLE, "no good answer, and no tries left"),
-    Transition(_S.CALLING, _S.READY, Mover.RELEASE, "marked, but the call was never begun"),
+    Transition(_S.CALLING, _S.ESCALATED, Mover.SETTLE, "no good answer and no tries left, or it cannot be sent at all"),
+    Transition(_S.CALLING, _S.READY, Mover.RELEASE, "marked, but nothing was sent"),
     Transition(_S.CALLING, _S.READY, Mover.SWEEP, "its lease ended: an unknown receipt"),
     Transition(_S.CALLING, _S.ESCALATED, Mover.SWEEP, "its lease ended while calling for the third time"),
     Transition(_S.WAITING, _S.READY, Mover.SETTLE, "its last part is gone"),
@@ -158,7 +160,8 @@ class PausedBy(StrEnum):
     THROTTLE = "throttle"
     """The store asked for less; ends by itself at `paused_until`."""
     BREAKER = "breaker"
-    """The store is down, or refuses everything; single entries probe it from `paused_until` on."""
+    """The store is down, or refuses everything, or nothing can be sent to it; single entries probe it from
+    `paused_until` on."""
 
 
 class Decision(StrEnum):

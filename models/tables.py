@@ -212,7 +212,7 @@ class ErasureLane(Base):
     paused_since: Mapped[datetime | None]
     reason: Mapped[str | None]
     refused: Mapped[bool] = mapped_column(server_default=_DEFAULT)
-    """The breaker is open because the store refuses everything, not because it is down."""
+    """The breaker is open because the store refuses everything or nothing can be sent, not because it is down."""
     failures: Mapped[int] = mapped_column(server_default=_DEFAULT)
     """In a row."""
     failing: Mapped[dict[str, Any] | None] = mapped_column(Json)

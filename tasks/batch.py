@@ -19,14 +19,14 @@ from expunge.models.mark import Marked, mark, release
 from expunge.models.settle import add_parts
 from expunge.models.states import Action
 from expunge.tasks.backoff import backoff
-from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, Parts, utc_now
+from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, NotSent, Parts, utc_now
 from expunge.tasks.escalate import escalate
 from expunge.tasks.grouping import Deferred, Group, complaint, group, in_scope
-from expunge.tasks.health import LONGEST_PROBE_WAIT
+from expunge.tasks.health import LONGEST_PROBE_WAIT, LaneEvent, pause_unsendable
 from expunge.tasks.outcomes import Outcome
 from expunge.tasks.receipts import missing, raised
 from expunge.tasks.runtime import Runtime
-from expunge.tasks.settling import Settlement, decide, settle, tell, until_reachable, write
+from expunge.tasks.settling import Settlement, decide, settle, tell, tell_of_lane, until_reachable, write
 
 log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class Batch:
             self._give_back()
 
     def _must_stop(self) -> bool:
-        return self._runtime.stopping.is_set() or time.monotonic() >= self._look_until
+        return not self._open or self._runtime.stopping.is_set() or time.monotonic() >= self._look_until
 
     def _give_back(self) -> None:
         """What no call was begun about is `ready` again at once."""
@@ -100,6 +100,27 @@ class Batch:
         for entry_id in ids:
             del self._open[entry_id]
 
+    def _put_off(self, not_sent: Sequence[NotSent]) -> None:
+        """No request about these left the process, so they have no receipt. Either a person is asked about each, or the
+        lane pauses and everything that is open goes back, uncounted."""
+        of_entries = {each.entry_id: each.reason for each in not_sent if not each.whole_account}
+        sick = [(self._open[entry_id], why) for entry_id, why in of_entries.items() if entry_id in self._open]
+        escalate(self._runtime, sick)
+        for entry, _ in sick:
+            del self._open[entry.id]
+        reason = next((each.reason for each in not_sent if each.whole_account), None)
+        if reason is None:
+            return
+        left = list(self._open)
+
+        def pause() -> list[LaneEvent]:
+            with self._runtime.database.begin() as tx:
+                release(tx, left, token=self._token, reason=reason)
+                return pause_unsendable(tx, self._account, reason)
+
+        tell_of_lane(self._account, until_reachable(pause))
+        self._open.clear()
+
     def _drive(self, together: Group) -> None:
         """Look, call, and look again at those whose parts were settled, until all are closed or time is up."""
         pending = together.entries
@@ -109,6 +130,7 @@ class Batch:
             for parts in looked.parts:
                 self._add_parts(parts)
             self._settle_looked(looked.answers, together)
+            self._put_off(looked.not_sent)
             again = self._run_calls(looked.calls, together)
             pending = [self._open[entry_id] for entry_id in again if entry_id in self._open]
 
@@ -198,7 +220,7 @@ class Batch:
         marked: Marked | None = None
         marked_at = 0.0
         for number, call in enumerate(calls):
-            if self._runtime.stopping.is_set():
+            if self._runtime.stopping.is_set() or not self._open:
                 break
             if marked is None:
                 marked_at = time.monotonic()
@@ -216,11 +238,17 @@ class Batch:
                 break  # the lease may end before the answer: whoever has it then would call as well
             # whatever happens from here on, these are not given back: a call was begun, and its receipt is owed
             entries = {entry_id: self._open.pop(entry_id) for entry_id in attempts}
-            answers = self._send(call, entries)
+            answers, not_sent = self._send(call, entries)
             self._runtime.on_step("called")
+            for each in not_sent:
+                self._open[each.entry_id] = entries.pop(each.entry_id)
+                del attempts[each.entry_id]
+            if not entries:
+                self._put_off(not_sent)
+                continue
             settlement = decide(self._runtime, self._account, entries, answers, attempts, probe=together.probe)
             upcoming: Sequence[int] = ()
-            if number + 1 < len(calls) and not self._runtime.stopping.is_set():
+            if number + 1 < len(calls) and not not_sent and not self._runtime.stopping.is_set():
                 upcoming = calls[number + 1].entry_ids
             marked_at = time.monotonic()
             self._closed(settlement)
@@ -235,6 +263,7 @@ class Batch:
             if not upcoming:
                 marked = None
             again += settlement.again
+            self._put_off(not_sent)
         return again
 
     def _recall(self, answers: Sequence[Answer], entries: dict[int, Entry]) -> list[Answer]:
@@ -265,22 +294,29 @@ class Batch:
             for entry_id, earlier in gone.items()
         ]
 
-    def _send(self, call: Call, entries: dict[int, Entry]) -> list[Answer]:
-        """The call itself. At least one answer for every entry it was about, and none about any other."""
+    def _send(self, call: Call, entries: dict[int, Entry]) -> tuple[list[Answer], list[NotSent]]:
+        """The call itself: at least one answer for every entry it was about, or that nothing was sent about it; and
+        nothing about any other."""
         assert not self._runtime.database.in_transaction, "a store is never called inside a transaction"
-        self.calls += 1
         began = utc_now()
         try:
-            answers = call.send(list(entries))
+            came = call.send(list(entries))
         except Exception as error:
             log.warning("call.raised", lane=self._account, error=type(error).__name__)
             now = utc_now()
-            return [raised(entry, error, began, now, call.operation, Action.DELETE) for entry in entries.values()]
-        known = [answer for answer in answers if answer.entry_id in entries]
-        if len(known) < len(answers):
-            log.error("call.answered_others", lane=self._account, answers=len(answers) - len(known))
-        answered = {answer.entry_id for answer in known}
+            self.calls += 1
+            return [raised(entry, error, began, now, call.operation, Action.DELETE) for entry in entries.values()], []
+        known = [each for each in came if each.entry_id in entries]
+        if len(known) < len(came):
+            log.error("call.answered_others", lane=self._account, answers=len(came) - len(known))
+        answers = [each for each in known if isinstance(each, Answer)]
+        answered = {answer.entry_id for answer in answers}
+        # an answer is of a request: that another one was not sent does not take its receipt away
+        unsent = [each for each in known if isinstance(each, NotSent) and each.entry_id not in answered]
+        not_sent = {each.entry_id: each for each in unsent}
         now = utc_now()
-        known += self._recall(known, entries)
-        unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered]
-        return known + [missing(entry, began, now, call.operation) for entry in unanswered]
+        answers += self._recall(answers, entries)
+        unanswered = [entry for entry_id, entry in entries.items() if entry_id not in answered | not_sent.keys()]
+        answers += [missing(entry, began, now, call.operation) for entry in unanswered]
+        self.calls += 1 if answers else 0
+        return answers, list(not_sent.values())

@@ -35,7 +35,7 @@ LONGEST_THROTTLE = 3600.0
 LONGEST_PROBE_WAIT = 60.0
 """Seconds between probes of a store that is down."""
 REFUSED_PROBE_SECONDS = 3600.0
-"""Between probes of an account or bucket that refuses everything."""
+"""Between probes of an account or bucket that refuses everything, or that nothing can be sent for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,22 @@ def _wrong_identity(tx: Transaction, account: str, answer: Answer) -> list[LaneE
     return _pause_refused(tx, account, "", _error(answer))
 
 
-def _pause_refused(tx: Transaction, account: str, scope: str, code: str) -> list[LaneEvent]:
+def pause_unsendable(tx: Transaction, account: str, code: str) -> list[LaneEvent]:
+    """Nothing can be sent for this account, whatever the entry: its lane pauses at once."""
+    ensure_lane(tx, account)
+    return _pause_refused(tx, account, "", code, "nothing can be sent")
+
+
+def _pause_refused(tx: Transaction, account: str, scope: str, code: str, what: str = "refused") -> list[LaneEvent]:
     was = read_lanes(tx, account)[scope]
+    reason = f"{what}: {code}"
     if not pause_lane(
         tx,
         account,
         scope,
         by=PausedBy.BREAKER,
         seconds=REFUSED_PROBE_SECONDS,
-        reason=f"refused: {code}",
+        reason=reason,
         refused=True,
     ):
         return []
@@ -105,7 +112,7 @@ def _pause_refused(tx: Transaction, account: str, scope: str, code: str) -> list
         return []
     since = read_lanes(tx, account)[scope].paused_since
     add_notice(tx, NoticeKind.LANE_PAUSED, f"{account}/{scope}/{since}", account=account, scope=scope, reason=code)
-    return [LaneEvent("lane.paused", scope, f"refused: {code}")]
+    return [LaneEvent("lane.paused", scope, reason)]
 
 
 def _refused(tx: Transaction, account: str, answers: Sequence[Answer]) -> list[LaneEvent]:

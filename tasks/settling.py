@@ -236,5 +236,10 @@ def tell(settlement: Settlement) -> None:
         log_escalated(settlement.entries[moved.entry_id], moved.reason)
     for case_id in settlement.completed:
         log.info("case.completed", case_id=case_id)
-    for event in settlement.events:
-        log.warning(event.name, lane=settlement.account, scope=event.scope or None, reason=event.reason)
+    tell_of_lane(settlement.account, settlement.events)
+
+
+def tell_of_lane(account: str, events: Sequence[LaneEvent]) -> None:
+    """Log what became of a lane, once the transaction is through."""
+    for event in events:
+        log.warning(event.name, lane=account, scope=event.scope or None, reason=event.reason)

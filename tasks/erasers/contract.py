@@ -1,15 +1,19 @@
 """What an eraser is: the one interface between the drain and a store.
 
 The drain claims entries and calls `look`, with no transaction open. The eraser reads what it needs (listings,
-versions) and says, for every entry it got to, one of three things:
+versions) and says, for every entry it got to, one of four things:
 
 - an Answer: the look alone decided (absent, refused …);
 - it is in a Call: what to send, and which entries it is about. The drain marks exactly those entries, and only then
   runs `send` with the ids that the database let it mark;
-- Parts: the entry is composite, and these are the parts that become entries of their own.
+- Parts: the entry is composite, and these are the parts that become entries of their own;
+- NotSent: nothing can be sent about it, so that no store was asked.
 
 An entry that got none of them (the deadline passed) goes back to the outbox uncounted. After its calls, an entry whose
 answers were only about parts (versions) is looked at again, until an Answer about the entry itself closes it.
+
+A receipt is of a request. Where none left the process there is none: `look` and `send` say NotSent then, and only if
+that is certain. A connection that could not be made is a call that got no answer.
 
 Erasers are made once per account and process, and used by several threads at once. They never retry by themselves,
 never follow a redirect, and never store or log a body. Exceptions that leave `look` or `send` are recorded as failed
@@ -74,16 +78,42 @@ class Answer:
     """For REFUSED_SCOPE: the bucket; empty for the whole account."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """No request about this entry left the process, and why not. It has no receipt, and no try is used up."""
+
+    entry_id: int
+    reason: str
+    """A code, or a sentence that does not repeat the locator."""
+    whole_account: bool = False
+    """It holds for all that the account could send (no credentials …): the lane pauses, and the entry waits until it
+    goes on. One is enough, and a look that meets it may end there. Else it is the entry that cannot be sent, and a
+    person is asked."""
+
+
+class NothingSent(Exception):
+    """For use inside an eraser: a request could not be sent. Its `look` and `send` make NotSent of it."""
+
+    def __init__(self, reason: str, *, whole_account: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.whole_account = whole_account
+
+    def about(self, entry_id: int) -> NotSent:
+        """What it comes to for an entry that the request was to be about."""
+        return NotSent(entry_id, self.reason, self.whole_account)
+
+
 @dataclass(slots=True)
 class Call:
     """One delete call to the store (with, where the documented success confirms nothing, the look that confirms it).
 
-    `send` gets the ids of the entries that could be marked and must be about no others. It gives at least one Answer
-    for each of them; the drain records a missing one as LEFT_OUT.
+    `send` gets the ids of the entries that could be marked and must be about no others. It gives at least one Answer,
+    or a NotSent, for each of them; the drain records a missing one as LEFT_OUT.
     """
 
     entry_ids: tuple[int, ...]
-    send: Callable[[Collection[int]], list[Answer]]
+    send: Callable[[Collection[int]], Sequence[Answer | NotSent]]
     operation: str
 
 
@@ -109,6 +139,7 @@ class Looked:
     answers: list[Answer] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
+    not_sent: list[NotSent] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from expunge.models.entry import Entry
-from expunge.models.states import Action
 from expunge.models.targets import Kind, find_kind, locator_complaint
 from expunge.tasks.erasers.contract import (
     AccountOptions,
@@ -19,17 +18,16 @@ from expunge.tasks.erasers.contract import (
     Call,
     Check,
     Looked,
+    NothingSent,
+    NotSent,
     Parts,
     call_timeout,
-    utc_now,
 )
-from expunge.tasks.erasers.openai_answers import without_credentials
 from expunge.tasks.erasers.openai_check import check_account
-from expunge.tasks.erasers.openai_client import Client, CredentialsError
+from expunge.tasks.erasers.openai_client import Client
 from expunge.tasks.erasers.openai_conversation import Empty, list_items
 from expunge.tasks.erasers.openai_delete import DELETIONS, delete
 from expunge.tasks.erasers.openai_identity import Expected
-from expunge.tasks.outcomes import Outcome
 
 _BASE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 
@@ -97,20 +95,23 @@ class OpenAIEraser:
         looked = Looked()
         for entry in entries:
             self._look(entry, until, looked)
+            if any(each.whole_account for each in looked.not_sent[-1:]):
+                break
         return looked
 
     def _look(self, entry: Entry, until: float, looked: Looked) -> None:
-        if self.refuse(entry.kind, entry.locator) is not None:
-            looked.answers.append(self._malformed(entry))
+        malformed = self.refuse(entry.kind, entry.locator)
+        if malformed is not None:
+            looked.not_sent.append(NotSent(entry.id, malformed))
             return
         try:
-            self._client.require_credentials()
+            self._client.require_usable()
             if entry.kind != "conversation":
                 looked.calls.append(self._call(entry))
                 return
             found = list_items(self._client, self._expected, entry, pages=self._list_pages, until=until)
-        except CredentialsError as error:
-            looked.answers.append(self._without_credentials(entry, error))
+        except NothingSent as nothing:
+            looked.not_sent.append(nothing.about(entry.id))
             return
         match found:
             case Empty():
@@ -123,26 +124,15 @@ class OpenAIEraser:
                 pass
 
     def _call(self, entry: Entry) -> Call:
-        def send(ids: Collection[int]) -> list[Answer]:
+        def send(ids: Collection[int]) -> Sequence[Answer | NotSent]:
             if entry.id not in ids:
                 return []
             try:
                 return [delete(self._client, self._expected, entry)]
-            except CredentialsError as error:
-                return [self._without_credentials(entry, error)]
+            except NothingSent as nothing:
+                return [nothing.about(entry.id)]
 
         return Call((entry.id,), send, DELETIONS[entry.kind].operation)
-
-    def _without_credentials(self, entry: Entry, error: CredentialsError) -> Answer:
-        operation = DELETIONS[entry.kind].operation
-        return without_credentials(entry, error, operation=operation, endpoint=self._client.base_url)
-
-    def _malformed(self, entry: Entry) -> Answer:
-        now = utc_now()
-        deletion = DELETIONS.get(entry.kind)
-        operation = deletion.operation if deletion is not None else "DELETE"
-        error = "MalformedLocator" if deletion is not None else "UnknownKind"
-        return Answer(entry.id, Outcome.REFUSED, operation, now, now, action=Action.LOOK, error=error)
 
     def check(self) -> list[Check]:
         """One read that changes nothing: a listing of at most one file."""

@@ -4,8 +4,7 @@ from typing import Any
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
-from expunge.tasks.erasers.contract import Answer, utc_now
-from expunge.tasks.erasers.openai_client import CredentialsError
+from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.erasers.openai_errors import Problem
 from expunge.tasks.erasers.openai_identity import reported
 from expunge.tasks.erasers.openai_reply import Reply
@@ -38,19 +37,4 @@ def to_answer(
         detail=told or None,
         endpoint=endpoint,
         retry_after=None if problem is None else problem.retry_after,
-    )
-
-
-def without_credentials(entry: Entry, error: CredentialsError, *, operation: str, endpoint: str) -> Answer:
-    """Nothing was sent, because there is no key to send it with."""
-    now = utc_now()
-    return Answer(
-        entry.id,
-        Outcome.REFUSED_SCOPE,
-        operation,
-        now,
-        now,
-        action=Action.LOOK,
-        error=error.code,
-        endpoint=endpoint,
     )

@@ -1,6 +1,6 @@
 """What `expunge check` says about an account of OpenAI's API, in plain words."""
 
-from expunge.tasks.erasers.contract import Check
+from expunge.tasks.erasers.contract import Check, NothingSent
 from expunge.tasks.erasers.openai_client import Client, CredentialsError
 from expunge.tasks.erasers.openai_errors import Problem, problem
 from expunge.tasks.erasers.openai_identity import Expected, reported
@@ -23,7 +23,9 @@ def check_account(client: Client, expected: Expected) -> list[Check]:
     try:
         reply = client.send(lambda sdk: sdk.files.with_raw_response.list(limit=1))
     except CredentialsError as error:
-        return [Check("credentials", False, f"no usable key ({error})")]
+        return [Check("credentials", False, f"no usable key ({error.reason}: environment variable {error.variable})")]
+    except NothingSent as nothing:
+        return [Check("answer", False, f"{client.base_url}: nothing can be sent ({nothing.reason})")]
     found = problem(reply, expected, "file-none")
     checks = [Check("credentials", True, "a key is set"), _answers(client, reply, found)]
     if reply.status is not None:

@@ -6,20 +6,31 @@ settings say is what is sent. Only the key comes from the environment, when it i
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 import httpx2
 import openai
 
-from expunge.tasks.erasers.contract import utc_now
+from expunge.tasks.erasers.contract import NothingSent, utc_now
 from expunge.tasks.erasers.openai_deadline import deadline, limit_request, limit_response
 from expunge.tasks.erasers.openai_reply import Reply
 
-_sending: ContextVar[bool] = ContextVar("openai_sending", default=False)
+
+@dataclass(slots=True)
+class _Sending:
+    """A request under way in this thread."""
+
+    begun: bool = False
+    """It was handed to the transport, and may have been sent."""
+
+
+_sending: ContextVar[_Sending | None] = ContextVar("openai_sending", default=None)
 
 
 class Raw(Protocol):
@@ -32,17 +43,42 @@ class Raw(Protocol):
 Request = Callable[[openai.OpenAI], Raw]
 
 
-class CredentialsError(Exception):
-    """The key is missing or cannot be a key. `code` says which; the key itself is never repeated."""
+class CredentialsError(NothingSent):
+    """The key is missing or cannot be a key. `reason` says which; the key itself is never repeated."""
 
-    def __init__(self, code: str, variable: str) -> None:
-        super().__init__(f"{code}: environment variable {variable}")
-        self.code = code
+    def __init__(self, reason: str, variable: str) -> None:
+        super().__init__(reason, whole_account=True)
+        self.variable = variable
 
 
 def _quiet(record: logging.LogRecord) -> bool:
     """The HTTP client logs each URL at info level; ours hold the ids of what is erased."""
-    return record.levelno > logging.INFO or not _sending.get()
+    return record.levelno > logging.INFO or _sending.get() is None
+
+
+_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
+
+
+class IllegalHeaderError(ValueError):
+    """The settings or the environment bring a header that HTTP cannot carry (RFC 9110, section 5)."""
+
+
+def _begin(request: httpx2.Request) -> None:
+    """Event hook of the client: the last thing before the transport, which would refuse such headers as well, but not
+    so that it can be told from a request of which a part was sent."""
+    for name, value in request.headers.raw:
+        if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+            raise IllegalHeaderError
+    sending = _sending.get()
+    if sending is not None:
+        sending.begun = True
+
+
+def _cannot_send(error: BaseException) -> NothingSent:
+    # a locator has its kind's shape and can always be sent: what cannot is the same in every request (a header of the
+    # settings or of the environment, a proxy or certificates that cannot be used)
+    return NothingSent(type(error).__name__, whole_account=True)
 
 
 class Client:
@@ -59,24 +95,32 @@ class Client:
         self._lock = threading.Lock()
         self._sdk: openai.OpenAI | None = None
 
-    def require_credentials(self) -> None:
-        """Raises CredentialsError."""
+    def require_usable(self) -> None:
+        """Raises NothingSent if no request could be sent."""
         self._client()
 
     def send(self, request: Request, *, before: float | None = None) -> Reply:
-        """Send one request; it gives up at `before` (`time.monotonic()`), or after the timeout. Raises
-        CredentialsError before anything is sent."""
+        """Send one request; it gives up at `before` (`time.monotonic()`), or after the timeout. Raises NothingSent if
+        it could not be sent."""
         sdk = self._client()
         moment = time.monotonic() + self.timeout
         called_at = utc_now()
-        mark = _sending.set(True)
+        sending = _Sending()
+        mark = _sending.set(sending)
         try:
             with deadline(moment if before is None else min(moment, before)):
                 response = request(sdk).http_response
         except openai.APIStatusError as error:
             response = error.response
         except openai.APIConnectionError as error:
-            return Reply(called_at, utc_now(), failure=type(error.__cause__ or error).__name__)
+            cause = error.__cause__ or error
+            if not sending.begun:
+                raise _cannot_send(cause) from error
+            return Reply(called_at, utc_now(), failure=type(cause).__name__)
+        except Exception as error:
+            if sending.begun:
+                raise
+            raise _cannot_send(error) from error
         finally:
             _sending.reset(mark)
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -92,7 +136,11 @@ class Client:
     def _client(self) -> openai.OpenAI:
         with self._lock:
             if self._sdk is None:
-                self._sdk = self._build(self._key())
+                key = self._key()
+                try:
+                    self._sdk = self._build(key)
+                except Exception as error:
+                    raise _cannot_send(error) from error
             return self._sdk
 
     def _key(self) -> str:
@@ -122,7 +170,7 @@ class Client:
             http_client=httpx2.Client(
                 follow_redirects=False,
                 timeout=self.timeout,
-                event_hooks={"request": [limit_request], "response": [limit_response]},
+                event_hooks={"request": [limit_request, _begin], "response": [limit_response]},
             ),
         )
         # set afterwards, because None in the constructor means "take it from the environment"

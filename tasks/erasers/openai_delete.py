@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from expunge.models.entry import Entry
-from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.erasers.contract import Answer, NothingSent
 from expunge.tasks.erasers.openai_answers import to_answer
 from expunge.tasks.erasers.openai_client import Client, Request
 from expunge.tasks.erasers.openai_errors import Problem, problem, unconfirmed
@@ -80,7 +80,7 @@ DELETIONS: dict[str, Deletion] = {
 
 def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
     """Delete an entry's object, and look afterwards where the success confirms nothing; both within the client's
-    timeout. Raises CredentialsError before anything is sent."""
+    timeout. Raises NothingSent if the delete itself could not be sent."""
     how = DELETIONS[entry.kind]
     ids = tuple(entry.locator.split("/"))
     before = time.monotonic() + client.timeout
@@ -90,9 +90,13 @@ def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
     looked: Reply | None = None
     if found is None:
         if how.look is not None and how.needs_look(reply, ids):
-            looked = client.send(how.look(ids), before=before)
-            found = _confirmation(_about(looked, expected, ids))
-            detail = _of_look(looked, how.look_name, confirmed=found is None)
+            try:
+                looked = client.send(how.look(ids), before=before)
+            except NothingSent as nothing:  # the deletion was sent, and nothing confirms it
+                found, detail = Problem(Outcome.NO_ANSWER, nothing.reason), {"confirm": how.look_name}
+            else:
+                found = _confirmation(_about(looked, expected, ids))
+                detail = _of_look(looked, how.look_name, confirmed=found is None)
         else:
             found = _by_body(reply, ids[-1])
     return to_answer(

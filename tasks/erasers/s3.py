@@ -12,7 +12,16 @@ from typing import ClassVar
 from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.models.targets import Kind, find_kind, split_object
-from expunge.tasks.erasers.contract import AccountOptions, Answer, Check, Looked, Parts, call_timeout, utc_now
+from expunge.tasks.erasers.contract import (
+    AccountOptions,
+    Answer,
+    Check,
+    Looked,
+    NothingSent,
+    NotSent,
+    Parts,
+    call_timeout,
+)
 from expunge.tasks.erasers.s3_buckets import Buckets, Versioning
 from expunge.tasks.erasers.s3_check import check_account
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
@@ -66,8 +75,9 @@ class S3Eraser:
         objects: dict[str, dict[str, list[Entry]]] = {}
         prefixes = []
         for entry in entries:
-            if self.refuse(entry.kind, entry.locator) is not None:
-                looked.answers.append(_not_sent(entry, "OutsideAllow"))
+            refused = self.refuse(entry.kind, entry.locator)
+            if refused is not None:
+                looked.not_sent.append(NotSent(entry.id, refused))
             elif entry.kind == "prefix":
                 prefixes.append(entry)
             else:
@@ -78,9 +88,19 @@ class S3Eraser:
             return time.monotonic() < until
 
         for bucket, wanted in objects.items():
-            self._look_at_bucket(bucket, wanted, looked, go_on)
+            try:
+                self._look_at_bucket(bucket, wanted, looked, go_on)
+            except NothingSent as nothing:
+                _tell_not_sent(nothing, (entry for entries in wanted.values() for entry in entries), looked)
+                if nothing.whole_account:
+                    return looked  # looking for credentials may take long: not again for each of them
         for entry in prefixes:
-            self._look_at_prefix(entry, looked, go_on)
+            try:
+                self._look_at_prefix(entry, looked, go_on)
+            except NothingSent as nothing:
+                _tell_not_sent(nothing, [entry], looked)
+                if nothing.whole_account:
+                    return looked
         return looked
 
     def check(self) -> list[Check]:
@@ -96,7 +116,7 @@ class S3Eraser:
             return
         wanted = dict(wanted)
         for key in [key for key in wanted if goes_singly(key) and not is_url_safe(key)]:
-            looked.answers += [_not_sent(entry, "UnrepresentableKey") for entry in wanted.pop(key)]
+            looked.not_sent += [NotSent(entry.id, "UnrepresentableKey") for entry in wanted.pop(key)]
         if not wanted:
             return
         try:
@@ -165,7 +185,8 @@ class S3Eraser:
         return True
 
     def _is_headed(self, bucket: str, key: str) -> bool:
-        """Whether a key that no listing shows is there all the same, under another name. Raises CallFailed."""
+        """Whether a key that no listing shows is there all the same, under another name. Raises CallFailed or
+        NothingSent."""
         if not is_path_odd(key) or not is_url_safe(key):
             return False
         try:
@@ -219,15 +240,15 @@ def _refused(finding: Finding, entry: Entry, error: str) -> Answer:
     return finding.facts.answer(entry.id, Outcome.REFUSED, action=Action.LOOK, error=error)
 
 
+def _tell_not_sent(nothing: NothingSent, entries: Iterable[Entry], looked: Looked) -> None:
+    told = {answer.entry_id for answer in looked.answers} | {each.entry_id for each in looked.not_sent}
+    looked.not_sent += [nothing.about(entry.id) for entry in entries if entry.id not in told]
+
+
 def _tell(failure: CallFailed, groups: Iterable[Iterable[Entry]], looked: Looked) -> None:
     entries = [entry for group in groups for entry in group]
     told = entries[:_TOLD] if failure.outcome in _PAUSING else entries
     looked.answers += [failure.answer(entry.id, action=Action.LOOK) for entry in told]
-
-
-def _not_sent(entry: Entry, error: str) -> Answer:
-    now = utc_now()
-    return Answer(entry.id, Outcome.REFUSED, "refuse", now, now, action=Action.LOOK, error=error)
 
 
 ERASER = S3Eraser

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from expunge.tasks.erasers.contract import NothingSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.outcomes import Outcome
 
@@ -55,7 +56,7 @@ class Buckets:
         self._told_deleted: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
 
     def versioning(self, bucket: str) -> Versioning:
-        """Raises CallFailed when it could not be asked at all."""
+        """Raises CallFailed or NothingSent when it could not be asked at all."""
         known = self._versioning.get(bucket)
         if known is None or known.until < self._clock():
             return self.learn_versioning(bucket, self._ask_versioning(bucket))
@@ -89,8 +90,8 @@ class Buckets:
     def _ask_lock(self, bucket: str) -> bool:
         try:
             self._client.call("GetObjectLockConfiguration", bucket)
-        except CallFailed as failure:
-            return failure.error != "ObjectLockConfigurationNotFoundError"
+        except (CallFailed, NothingSent) as failure:
+            return str(failure) != "ObjectLockConfigurationNotFoundError"
         return True
 
     def refuse_batches(self, bucket: str) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from expunge.models.targets import split_object
-from expunge.tasks.erasers.contract import Check
+from expunge.tasks.erasers.contract import Check, NothingSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
-from expunge.tasks.erasers.s3_errors import classify
+from expunge.tasks.erasers.s3_errors import why_not_sent
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
 
@@ -32,9 +32,9 @@ def check_account(client: S3Client, options: S3Options) -> Iterator[Check]:
 def _identity(client: S3Client) -> Check:
     try:
         access_key = client.access_key()
-        endpoint = client.boto().meta.endpoint_url
+        endpoint = client.boto().meta.endpoint_url if access_key else None
     except Exception as error:
-        return Check("credentials", False, f"boto3 cannot use them: {classify(error, '').error}")
+        return Check("credentials", False, f"boto3 cannot use them: {why_not_sent(error)}")
     if not access_key:
         return Check("credentials", False, "boto3 finds none: set a profile, or the environment's AWS_… variables")
     return Check("credentials", True, f"access key {mask(access_key)} at {endpoint}")
@@ -56,6 +56,9 @@ def _bucket(client: S3Client, options: S3Options, bucket: str) -> Iterator[Check
             return
         text = f"listing is refused ({failure.error}): receipts cannot tell deleted from already absent"
         yield Check(name, None, text)
+    except NothingSent as nothing:
+        yield Check(name, False, f"nothing can be sent ({nothing.reason})")
+        return
     else:
         yield Check(name, True, "reachable, and listing is allowed")
     yield _versioning(client, bucket)
@@ -66,8 +69,8 @@ def _versioning(client: S3Client, bucket: str) -> Check:
     name = f"versioning of {bucket}"
     try:
         status = client.call("GetBucketVersioning", bucket).parsed.get("Status")
-    except CallFailed as failure:
-        return Check(name, None, f"cannot be read ({failure.error}): every version is looked for, to be safe")
+    except (CallFailed, NothingSent) as failure:
+        return Check(name, None, f"cannot be read ({failure}): every version is looked for, to be safe")
     if status:
         return Check(name, True, f"{status.lower()}: every version and marker of a key is deleted")
     return Check(name, True, "never on: plain deletes remove the bytes")
@@ -77,10 +80,10 @@ def _lock(client: S3Client, bucket: str) -> Check:
     name = f"object lock of {bucket}"
     try:
         configuration = client.call("GetObjectLockConfiguration", bucket).parsed.get("ObjectLockConfiguration") or {}
-    except CallFailed as failure:
-        if failure.error == "ObjectLockConfigurationNotFoundError":
+    except (CallFailed, NothingSent) as failure:
+        if str(failure) == "ObjectLockConfigurationNotFoundError":
             return Check(name, True, "off")
-        return Check(name, None, f"cannot be read ({failure.error})")
+        return Check(name, None, f"cannot be read ({failure})")
     if configuration.get("ObjectLockEnabled") != "Enabled":
         return Check(name, True, "off")
     return Check(name, None, "on: the store itself may keep versions, which are then recorded as retained")

@@ -16,12 +16,13 @@ import boto3
 import botocore.session
 from botocore import xform_name
 from botocore.config import Config
+from botocore.exceptions import EndpointProviderError
 from botocore.handlers import BUILTIN_HANDLERS
 from botocore.utils import parse_timestamp
 
 from expunge.models.states import Action
-from expunge.tasks.erasers.contract import Answer, utc_now
-from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, is_account_wide
+from expunge.tasks.erasers.contract import Answer, NothingSent, utc_now
+from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, is_account_wide, why_not_sent
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
 
@@ -29,6 +30,7 @@ _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)[\s/>]",
 )
 _CODE = re.compile(rb"<Code>\s*[^<\s]")
+_LINE_BREAK = re.compile(rb"[\r\n\0]")
 
 _DOCUMENTS = {
     "DeleteObjects": {b"DeleteResult"},
@@ -139,6 +141,19 @@ class CallFailed(Exception):
         return CallFailed(self.facts, replace(self.verdict, outcome=outcome), self.bucket)
 
 
+class _Progress(threading.local):
+    """How far the request of this thread has come, as botocore's events tell."""
+
+    built = False
+    """What it asks for can be asked; what is left is to sign it, and to send it."""
+    sent = False
+    """It was handed to the HTTP client, and may have reached the store."""
+
+
+class IllegalHeaderError(ValueError):
+    """A header, mostly of the credentials, has a line break in it."""
+
+
 class S3Client:
     """Requests to one endpoint with one account's credentials. Thread-safe."""
 
@@ -148,19 +163,24 @@ class S3Client:
         self._lock = threading.Lock()
         self._session: boto3.session.Session | None = None
         self._boto: Any = None
+        self._progress = _Progress()
 
     def call(self, operation: str, bucket: str, **parameters: Any) -> Reply:
-        """One request about one bucket. Raises CallFailed."""
+        """One request about one bucket. Raises CallFailed, or NothingSent if it could not be sent."""
         if self._options.expected_bucket_owner:
             parameters["ExpectedBucketOwner"] = self._options.expected_bucket_owner
-        endpoint = None
-        called_at = utc_now()
         try:
             boto = self.boto()
-            endpoint = boto.meta.endpoint_url
-            called_at = utc_now()
+        except Exception as error:
+            raise NothingSent(why_not_sent(error), whole_account=True) from error
+        endpoint = boto.meta.endpoint_url
+        self._progress.built = self._progress.sent = False
+        called_at = utc_now()
+        try:
             parsed = getattr(boto, xform_name(operation))(Bucket=bucket, **parameters)
         except Exception as error:
+            if not self._progress.sent:
+                raise self._nothing_sent(boto, error) from error
             verdict = classify(error, operation)
             facts = _facts(operation, endpoint, called_at, verdict.headers or {}, verdict.http_status)
             facts = replace(facts, request_id=verdict.request_id or facts.request_id)
@@ -168,6 +188,12 @@ class S3Client:
         metadata = parsed["ResponseMetadata"]
         facts = _facts(operation, endpoint, called_at, metadata["HTTPHeaders"], metadata["HTTPStatusCode"])
         return Reply(replace(facts, request_id=metadata.get("RequestId") or facts.request_id), parsed)
+
+    def _nothing_sent(self, boto: Any, error: Exception) -> NothingSent:
+        whole_account = self._progress.built or isinstance(error, EndpointProviderError)
+        if whole_account:
+            self._forget(boto)
+        return NothingSent(why_not_sent(error), whole_account=whole_account)
 
     def boto(self) -> Any:
         """The boto3 client, made on first use. Raises botocore's exceptions about profile, region and credentials."""
@@ -178,9 +204,18 @@ class S3Client:
 
     def access_key(self) -> str | None:
         """The access key id in use, or None without credentials. Raises botocore's exceptions about credentials."""
-        self.boto()
+        boto = self.boto()
         credentials = self._session.get_credentials() if self._session is not None else None
-        return None if credentials is None else str(credentials.access_key)
+        if credentials is None:
+            self._forget(boto)
+            return None
+        return str(credentials.access_key)
+
+    def _forget(self, boto: Any) -> None:
+        """A client keeps that it found no credentials; the next one looks for them anew."""
+        with self._lock:
+            if self._boto is boto:
+                self._boto = None
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -214,7 +249,18 @@ class S3Client:
         events.register(_BEFORE_PARSE, _require_s3)
         events.register_last("before-parameter-build.s3", _no_redirects)
         events.register("before-call.s3.DeleteObjects", _add_content_md5)
+        events.register_last("before-call.s3", self._note_built)
+        events.register_last("before-send.s3", self._note_sent)
         return client
+
+    def _note_built(self, **_: Any) -> None:
+        self._progress.built = True
+
+    def _note_sent(self, request: Any, **_: Any) -> None:
+        for value in request.headers.values():
+            if _LINE_BREAK.search(value if isinstance(value, bytes) else str(value).encode()):
+                raise IllegalHeaderError
+        self._progress.sent = True
 
 
 def _parse_time(value: Any) -> datetime:

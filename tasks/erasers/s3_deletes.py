@@ -5,19 +5,19 @@ batch cannot carry goes by a single DeleteObject, whose empty 204 is confirmed b
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from expunge.models.entry import Entry
-from expunge.tasks.erasers.contract import Answer, Call
+from expunge.tasks.erasers.contract import Answer, Call, NothingSent, NotSent
 from expunge.tasks.erasers.s3_answers import MARKER, Judged, Pair, judge_batch
 from expunge.tasks.erasers.s3_buckets import Buckets
 from expunge.tasks.erasers.s3_client import CallFailed, Facts, S3Client
 from expunge.tasks.erasers.s3_errors import UNSUPPORTED_CODES
 from expunge.tasks.erasers.s3_keys import goes_singly, is_url_safe
 from expunge.tasks.erasers.s3_locks import SUSPECT_CODES, Lock, find_lock
-from expunge.tasks.erasers.s3_options import S3Options, is_allowed
+from expunge.tasks.erasers.s3_options import OUTSIDE_ALLOW, S3Options, is_allowed
 from expunge.tasks.erasers.s3_pages import ObjectPages, Page, Version, VersionPages
 from expunge.tasks.outcomes import Outcome
 
@@ -41,10 +41,6 @@ class Wanted:
     @property
     def pairs(self) -> list[Pair]:
         return [(self.key, version.id) for version in self.versions] or [(self.key, None)]
-
-
-class OutsideAllow(PermissionError):
-    """A key that `allow` does not name came as far as a call. Nothing was sent."""
 
 
 @dataclass(slots=True)
@@ -100,16 +96,22 @@ class Deletes:
         send: Callable[[str, dict[Pair, tuple[Wanted, list[int]]]], list[Answer]],
         operation: str,
     ) -> Call:
-        def run(ids: Collection[int]) -> list[Answer]:
+        def run(ids: Collection[int]) -> Sequence[Answer | NotSent]:
             marked = set(ids)
             asked: dict[Pair, tuple[Wanted, list[int]]] = {}
+            outside: list[NotSent] = []
             for each in wanted:
                 about = [entry.id for entry in each.entries if entry.id in marked]
-                if about:
-                    if not is_allowed(self._options.allow, f"{bucket}/{each.key}"):
-                        raise OutsideAllow
+                if not is_allowed(self._options.allow, f"{bucket}/{each.key}"):  # the look saw to it: the last lock
+                    outside += [NotSent(entry_id, OUTSIDE_ALLOW) for entry_id in about]
+                elif about:
                     asked.update(dict.fromkeys(each.pairs, (each, about)))
-            return send(bucket, asked) if asked else []
+            if not asked:
+                return outside
+            try:
+                return [*send(bucket, asked), *outside]
+            except NothingSent as nothing:
+                return [*(nothing.about(entry_id) for entry_id in _entry_ids(asked)), *outside]
 
         return Call(tuple(entry.id for each in wanted for entry in each.entries), run, operation)
 
@@ -167,6 +169,8 @@ class Deletes:
             if failure.outcome is Outcome.REFUSED:
                 return Judged(Outcome.DELETED), {"confirmed_by": "status 204"}
             return Judged(Outcome.NO_ANSWER, failure.error), {"answered": 204}
+        except NothingSent as nothing:  # the look, that is: the deletion was sent
+            return Judged(Outcome.NO_ANSWER, nothing.reason), {"answered": 204}
         if gone is None:
             return Judged(Outcome.NO_ANSWER, "ListingUndecided"), {"answered": 204}
         if not gone:
@@ -241,5 +245,8 @@ class Deletes:
 
 def _failed(failure: CallFailed, asked: dict[Pair, tuple[Wanted, list[int]]]) -> list[Answer]:
     """The call as a whole failed: every entry is told once, and nothing is said of single versions."""
-    ids = dict.fromkeys(entry_id for _, about in asked.values() for entry_id in about)
-    return [failure.answer(entry_id) for entry_id in ids]
+    return [failure.answer(entry_id) for entry_id in _entry_ids(asked)]
+
+
+def _entry_ids(asked: dict[Pair, tuple[Wanted, list[int]]]) -> Iterable[int]:
+    return dict.fromkeys(entry_id for _, about in asked.values() for entry_id in about)

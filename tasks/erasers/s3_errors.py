@@ -1,4 +1,5 @@
-"""What an S3 call that brought no result comes to: an exception or an error code becomes an Outcome.
+"""What an S3 call that brought no result comes to: an exception or an error code becomes an Outcome. Of one that was
+never sent, the reason.
 
 Sources: Amazon S3 API Reference, "Error responses" and "List of error codes"; botocore's exception classes. Codes of
 compatible servers are marked with the server's name.
@@ -78,25 +79,6 @@ ABSENT_CODES = frozenset({"NoSuchKey", "NoSuchVersion"})
 UNSUPPORTED_CODES = frozenset({"NotImplemented", "MethodNotAllowed"})
 """The store knows no such operation."""
 
-_CREDENTIAL_ERRORS = (
-    exceptions.NoCredentialsError,
-    exceptions.PartialCredentialsError,
-    exceptions.CredentialRetrievalError,
-    exceptions.MetadataRetrievalError,
-    exceptions.ProfileNotFound,
-    exceptions.UnknownCredentialError,
-    exceptions.SSOError,
-    exceptions.NoAuthTokenError,
-    exceptions.TokenRetrievalError,
-    exceptions.LoginError,
-    exceptions.ConfigNotFound,
-    exceptions.ConfigParseError,
-    exceptions.InvalidConfigError,
-    exceptions.NoRegionError,
-    exceptions.InvalidRegionError,
-)
-"""Without credentials or a region that can be used, nothing reached the store."""
-
 _REDIRECTS = frozenset({301, 307, 308})
 
 
@@ -147,24 +129,28 @@ def is_account_wide(verdict: Verdict) -> bool:
     """Whether a REFUSED_SCOPE is about the account; else it is about the bucket."""
     if verdict.error in BUCKET_CODES or verdict.http_status in _REDIRECTS:
         return False
-    return verdict.error in ACCOUNT_CODES or verdict.http_status in (None, 401)
+    return verdict.error in ACCOUNT_CODES or verdict.http_status == 401
+
+
+def why_not_sent(error: Exception) -> str:
+    """The reason, as a code, when boto3 raised before it sent a request."""
+    if isinstance(error, exceptions.ClientError):  # a request for credentials (AssumeRole …) was refused
+        return error_name(f"{error.operation_name}:{error.response.get('Error', {}).get('Code')}")
+    if str(error).startswith("Invalid endpoint"):  # a bare ValueError
+        return "InvalidEndpoint"
+    return error_name(type(error).__name__)
 
 
 def classify(error: Exception, operation: str) -> Verdict:
-    """What an exception of a boto3 call comes to. One that is not known is Outcome.ERROR with its class name."""
+    """What an exception of a boto3 call comes to whose request may have been sent. One that is not known is
+    Outcome.ERROR with its class name."""
     name = error_name(type(error).__name__)
     if isinstance(error, exceptions.ClientError):
-        if error.operation_name != operation:  # a call for credentials (AssumeRole …), not ours
-            return Verdict(Outcome.REFUSED_SCOPE, error_name(error.response.get("Error", {}).get("Code")))
         return _client_error(error.response, operation)
     if isinstance(error, NotS3Answer):
         return _not_s3(error)
     if isinstance(error, ResponseParserError):
         return Verdict(Outcome.UNCONFIRMED, name)
-    if isinstance(error, _CREDENTIAL_ERRORS):
-        return Verdict(Outcome.REFUSED_SCOPE, name)
-    if isinstance(error, exceptions.ParamValidationError):
-        return Verdict(Outcome.REFUSED, name)
     if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError | OSError):
         return Verdict(Outcome.NO_ANSWER, name)
     return Verdict(Outcome.ERROR, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from expunge.tasks.erasers.contract import utc_now
+from expunge.tasks.erasers.contract import NothingSent, utc_now
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.erasers.s3_keys import is_url_safe
 
@@ -42,5 +42,5 @@ def find_lock(client: S3Client, bucket: str, key: str, version: str) -> Lock | N
 def _read(client: S3Client, operation: str, bucket: str, key: str, version: str) -> dict[str, Any]:
     try:
         return client.call(operation, bucket, Key=key, VersionId=version).parsed
-    except CallFailed:
+    except (CallFailed, NothingSent):
         return {}

@@ -10,6 +10,8 @@ from expunge.tasks.erasers.contract import AccountOptions
 MAX_KEYS = 1000
 """Of one DeleteObjects call and of one listing page (Amazon S3 API Reference)."""
 
+OUTSIDE_ALLOW = "it is outside what the account's `allow` names"
+
 _DIRECTORY_BUCKET = "--x-s3"
 
 
@@ -58,7 +60,7 @@ def is_allowed(allow: tuple[str, ...], locator: str) -> bool:
 def why_refused(options: S3Options, kind: str, locator: str) -> str | None:
     """Why this account may never erase this target; None if it may. Never repeats the locator."""
     if not is_allowed(options.allow, locator):
-        return "it is outside what the account's `allow` names"
+        return OUTSIDE_ALLOW
     if kind == "prefix" and not locator.endswith("/") and not options.partial_prefixes:
         return "a prefix must end in / unless the account sets partial_prefixes"
     return None

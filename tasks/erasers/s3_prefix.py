@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.models.targets import find_kind, locator_complaint, split_object
-from expunge.tasks.erasers.contract import Answer, Parts
+from expunge.tasks.erasers.contract import Answer, NothingSent, Parts
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.erasers.s3_options import MAX_KEYS, is_allowed
 from expunge.tasks.erasers.s3_pages import Markers, ObjectPages, Page, VersionPages
@@ -35,7 +35,8 @@ def look_under(
     allow: tuple[str, ...],
     go_on: Callable[[], bool],
 ) -> Answer | Parts | None:
-    """List some pages of a prefix. None if there was no time for any. Raises CallFailed if not even one came."""
+    """List some pages of a prefix. None if there was no time for any. Raises CallFailed or NothingSent if not even one
+    came."""
     bucket, prefix = split_object(entry.locator)
     walk = _Walk(markers=read_cursor(entry.cursor))
     for _ in range(pages):
@@ -43,7 +44,7 @@ def look_under(
             break
         try:
             page = _page(client, bucket, prefix, walk.markers, versioned=versioned)
-        except CallFailed:
+        except (CallFailed, NothingSent):
             if walk.page is None:
                 raise
             break

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
-from expunge.tasks.erasers.contract import Answer, Eraser
+from expunge.tasks.erasers.contract import Answer, Eraser, NotSent
 from expunge.tasks.outcomes import Outcome
 
 
@@ -76,6 +76,10 @@ class World(Protocol):
         """Every delete call meets this fault while the context is open."""
         ...
 
+    def without_credentials(self) -> AbstractContextManager[None]:
+        """While the context is open, an eraser that is made, or used again after its `close`, finds no credentials."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WorldModule:
@@ -130,6 +134,8 @@ class Played:
     """What came of it: every answer, by the locator it was about."""
 
     answers: dict[str, list[Answer]] = field(default_factory=dict)
+    not_sent: dict[str, NotSent] = field(default_factory=dict)
+    """By locator, of what no request could be sent about."""
     open: dict[int, Entry] = field(default_factory=dict)
     """What is not settled: after a bad answer, or when the rounds were used up."""
     calls: int = 0
@@ -163,11 +169,16 @@ def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: 
             break
         found = eraser.look(todo, time.monotonic() + 60)
         by_id = {each.id: each for each in todo}
-        answers = list(found.answers)
+        came: list[Answer | NotSent] = [*found.answers, *found.not_sent]
         for call in found.calls:
             played.calls += 1
-            answers += _sent(call.send(call.entry_ids), call.entry_ids)
+            came += _sent(call.send(call.entry_ids), call.entry_ids)
         again = dict(by_id)
+        for each in came:
+            if isinstance(each, NotSent):
+                played.not_sent[by_id[each.entry_id].locator] = each
+                played.open[each.entry_id] = again.pop(each.entry_id)
+        answers = [each for each in came if isinstance(each, Answer)]
         for answer in answers:
             each = by_id[answer.entry_id]
             played.answers.setdefault(each.locator, []).append(answer)
@@ -202,9 +213,9 @@ def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: 
     return played
 
 
-def _sent(answers: Sequence[Answer], ids: Collection[int]) -> list[Answer]:
-    assert {answer.entry_id for answer in answers} <= set(ids), "an answer about an entry that was not marked"
-    return list(answers)
+def _sent(came: Sequence[Answer | NotSent], ids: Collection[int]) -> Sequence[Answer | NotSent]:
+    assert {each.entry_id for each in came} <= set(ids), "an answer about an entry that was not marked"
+    return came
 
 
 def is_look(answer: Answer) -> bool:

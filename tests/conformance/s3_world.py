@@ -66,6 +66,21 @@ class S3World:
         with self._stub.fault("DeleteObjects", kind, **headers), self._stub.fault("DeleteObject", kind, **headers):
             yield
 
+    @contextmanager
+    def without_credentials(self) -> Iterator[None]:
+        with no_credentials():
+            yield
+
+
+@contextmanager
+def no_credentials() -> Iterator[None]:
+    """An environment in which boto3 finds none, wherever it looks."""
+    nowhere = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/-", "AWS_SHARED_CREDENTIALS_FILE": "/-"}
+    with mock.patch.dict(os.environ, nowhere):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            os.environ.pop(name, None)
+        yield
+
 
 @contextmanager
 def open_s3_world(versioning: str) -> Iterator[World]:

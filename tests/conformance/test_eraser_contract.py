@@ -9,7 +9,7 @@ import pytest
 from conformance.harness import Fault, Played, World, entry, play, world_modules
 
 from expunge.models.targets import complaint
-from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.erasers.contract import Answer, NotSent
 from expunge.tasks.outcomes import Outcome
 
 GOOD = (Outcome.DELETED, Outcome.ABSENT)
@@ -113,6 +113,36 @@ def test_a_fault_is_called_what_it_is(world: World, kind: str, fault: Fault) -> 
         assert world.exists(kind, locator)
     assert play(world.eraser(), [(kind, locator)]).closing(locator).outcome in GOOD
     assert not world.exists(kind, locator)
+
+
+def test_without_credentials_nothing_is_sent_and_nothing_is_said_of_the_store(world: World, kind: str) -> None:
+    entries = [entry(kind, world.make(kind)) for _ in range(3)]
+    eraser, before = world.eraser(), len(world.deletes())
+    eraser.close()
+    with world.without_credentials():
+        looked = eraser.look(entries, time.monotonic() + 60)
+        assert not looked.answers
+        assert not looked.calls
+        assert not looked.parts
+        assert {each.entry_id for each in looked.not_sent} <= {each.id for each in entries}
+        assert [line for line in eraser.check() if line.ok is False]
+    assert [each for each in looked.not_sent if each.whole_account and re.fullmatch(r"[A-Za-z]{1,64}", each.reason)]
+    assert len(world.deletes()) == before
+    played = play(eraser, [(each.kind, each.locator) for each in entries])
+    assert {played.closing(each.locator).outcome for each in entries} == {Outcome.DELETED}
+
+
+def test_credentials_that_go_between_look_and_call_send_nothing(world: World, kind: str) -> None:
+    entries = [entry(kind, world.make(kind)) for _ in range(2)]
+    eraser = world.eraser()
+    calls = eraser.look(entries, time.monotonic() + 60).calls
+    before = len(world.deletes())
+    eraser.close()
+    with world.without_credentials():
+        came = [each for call in calls for each in call.send(call.entry_ids)]
+    assert len(world.deletes()) == before
+    assert all(isinstance(each, NotSent) and each.whole_account for each in came)
+    assert {each.entry_id for each in came} == {entry_id for call in calls for entry_id in call.entry_ids}
 
 
 def test_send_is_about_the_marked_entries_only(world: World, kind: str) -> None:

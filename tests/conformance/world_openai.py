@@ -1,12 +1,14 @@
 """OpenAI's API, as the demo provider has it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from unittest import mock
 
 from conformance.harness import DeleteCall, Fault, World
-from servers.provider import account
+from servers.provider import KEY_VARIABLE, account
 
 from expunge.tasks.erasers.contract import Eraser
 from expunge.worker import demo_provider_faults as faults
@@ -69,6 +71,11 @@ class OpenAIWorld:
             yield
         finally:
             self._provider.faults.clear()
+
+    @contextmanager
+    def without_credentials(self) -> Iterator[None]:
+        with mock.patch.dict(os.environ, {KEY_VARIABLE: ""}):
+            yield
 
 
 def _locator(path: str) -> str:

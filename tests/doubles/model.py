@@ -16,6 +16,8 @@ TRIES = 3
 LOST = 3
 BATCH = 2
 SETTLING = ("deleted", "already_absent", "waived")
+NOT_SENT = "not sent"
+"""In the place of a receipt's status."""
 
 
 @dataclass
@@ -91,6 +93,9 @@ class Model:
     def settle(self, owner: str, claimed: dict[int, Kept], attempts: dict[int, int], statuses: dict[int, str]) -> None:
         for entry_id, attempt in attempts.items():
             status, known = statuses[entry_id], claimed[entry_id]
+            if status == NOT_SENT:
+                self._ask_a_person(owner, entry_id)
+                continue
             self.receipts[entry_id, attempt, status] += 1
             if status in SETTLING:
                 self.closed.add((known.case, known.locator))
@@ -103,6 +108,13 @@ class Model:
             entry.tries, entry.lost = entry.tries + 1, 0
             entry.free("escalated" if entry.tries >= TRIES else "ready")
             entry.due = self.now + (DAY if entry.state == "escalated" else RETRY)
+
+    def _ask_a_person(self, owner: str, entry_id: int) -> None:
+        """Nothing was sent: no receipt, and no try is used up."""
+        entry = self.entries.get(entry_id)
+        if entry is not None and entry.owner == owner and entry.state == "calling":
+            entry.free("escalated")
+            entry.due = self.now + DAY
 
     def give_back(self, owner: str, ids: Iterable[int]) -> None:
         for entry_id in ids:
@@ -175,10 +187,13 @@ class Model:
                     break
                 statuses = yield "marked", list(attempts)
                 left.difference_update(attempts)
-                self.calls.update(attempts.items())
+                sent = {entry_id: a for entry_id, a in attempts.items() if statuses[entry_id] != NOT_SENT}
+                self.calls.update(sent.items())
                 yield "called", []
-                self.settle(owner, claimed, attempts, statuses)
-                if number + 1 < len(calls):
+                self.settle(owner, claimed, sent, statuses)
+                if number + 1 < len(calls) and sent == attempts:
                     marked = self.mark(owner, calls[number + 1])
-                yield "settled", []
+                if sent:
+                    yield "settled", []
+                self.settle(owner, claimed, {i: a for i, a in attempts.items() if i not in sent}, statuses)
         self.give_back(owner, left)

@@ -12,8 +12,12 @@ from typing import Any
 from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.models.targets import find_kind
-from expunge.tasks.erasers.contract import AccountOptions, Answer, Call, Check, Looked, Parts, utc_now
+from expunge.tasks.erasers.contract import AccountOptions, Answer, Call, Check, Looked, NotSent, Parts, utc_now
 from expunge.tasks.outcomes import Outcome
+
+NOT_SENT = "CannotBeSent"
+NO_KEY = "MissingCredentials"
+"""In a script: no request about this one leaves the process, and this is why; NO_KEY is of the whole account."""
 
 
 @dataclass
@@ -24,9 +28,11 @@ class Store:
     log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     """(operation, locators) of every call, in order."""
     scripts: dict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
-    """By locator: outcomes, answers' fields, or callables, used up one a call."""
+    """By locator: outcomes, answers' fields, or callables, used up one a call; NOT_SENT and NO_KEY are no calls."""
     always: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, list[str]] = field(default_factory=dict)
+    unusable: str | None = None
+    """Why nothing can be sent for the whole account."""
     on_call: Callable[[tuple[str, ...]], None] = lambda locators: None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -62,6 +68,8 @@ class StoreEraser:
     def look(self, entries: Sequence[Entry], until: float) -> Looked:
         looked = Looked()
         plain = []
+        if self.backend.unusable is not None:
+            return Looked(not_sent=[NotSent(entries[0].id, self.backend.unusable, whole_account=True)])
         for entry in entries:
             if entry.kind == "prefix":
                 self._list(entry, looked)
@@ -111,13 +119,24 @@ class StoreEraser:
     def _call(self, entries: Sequence[Entry]) -> Call:
         by_id = {entry.id: entry for entry in entries}
 
-        def send(ids: Collection[int]) -> list[Answer]:
+        def send(ids: Collection[int]) -> list[Answer | NotSent]:
             chosen = [by_id[entry_id] for entry_id in ids]
+            if self.backend.unusable is not None:
+                return [NotSent(entry_id, self.backend.unusable, whole_account=True) for entry_id in ids]
+            told: list[Answer | NotSent] = []
+            for entry in list(chosen):
+                script = self.backend.scripts[entry.locator]
+                if script and script[0] in (NOT_SENT, NO_KEY):
+                    reason = script.popleft()
+                    told.append(NotSent(entry.id, reason, whole_account=reason == NO_KEY))
+                    chosen.remove(entry)
             locators = tuple(entry.locator for entry in chosen)
+            if not chosen:
+                return told
             self.backend.on_call(locators)
             with self.backend.lock:
                 self.backend.log.append(("delete", locators))
-                return [answer for entry in chosen if (answer := self._answer(entry, entry.locator)) is not None]
+                return told + [each for entry in chosen if (each := self._answer(entry, entry.locator)) is not None]
 
         return Call(tuple(by_id), send, "Delete")
 

@@ -2,17 +2,22 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.harness import entry, play
-from servers.s3_stub import S3Stub
+from conformance.s3_world import no_credentials
+from servers.s3_stub import ACCESS_KEY, SECRET_KEY, S3Stub
 
+from expunge.tasks.erasers.contract import Answer, NothingSent, NotSent
 from expunge.tasks.erasers.s3 import S3Eraser
-from expunge.tasks.erasers.s3_deletes import OutsideAllow
+from expunge.tasks.erasers.s3_options import OUTSIDE_ALLOW
 from expunge.tasks.outcomes import Outcome
 
 MakeEraser = Callable[..., S3Eraser]
 Objects = list[tuple[str, str]]
+KEYS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 
 def objects(*keys: str, bucket: str = "b") -> Objects:
@@ -72,14 +77,131 @@ def test_refused_credentials_are_the_accounts(
     assert (answer.outcome, answer.scope, answer.error) == (Outcome.REFUSED_SCOPE, "", "InvalidAccessKeyId")
 
 
-def test_missing_credentials_are_the_accounts(
+PROFILES = """
+[profile half]
+aws_access_key_id = aaaaaaaaaaaaaaaa
+[profile process]
+credential_process = /bin/false
+[profile sso]
+sso_start_url = https://127.0.0.1:9
+sso_region = us-east-1
+sso_account_id = 1
+sso_role_name = x
+[profile role]
+role_arn = arn:aws:iam::123456789012:role/x
+source_profile = source
+[profile source]
+aws_access_key_id = aaaaaaaaaaaaaaaa
+aws_secret_access_key = b
+[profile web]
+role_arn = arn:aws:iam::123456789012:role/x
+web_identity_token_file = /no/such/file
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "reason"),
+    [
+        ({}, {}, "NoCredentialsError"),
+        ({}, {"AWS_ACCESS_KEY_ID": "a"}, "PartialCredentialsError"),
+        ({"profile": "half"}, {}, "PartialCredentialsError"),
+        ({"profile": "none"}, {}, "ProfileNotFound"),
+        ({}, {"AWS_PROFILE": "none"}, "ProfileNotFound"),
+        ({"profile": "process"}, {}, "CredentialRetrievalError"),
+        ({"profile": "sso"}, {}, "SSOTokenLoadError"),
+        ({"profile": "web"}, {}, "FileNotFoundError"),
+        ({"profile": "role"}, {"AWS_ENDPOINT_URL_STS": "http://127.0.0.1:9"}, "EndpointConnectionError"),
+        ({}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9"}, "CredentialRetrievalError"),
+        ({}, {"AWS_CONFIG_FILE": __file__}, "ConfigParseError"),
+        ({}, {**KEYS, "AWS_SESSION_TOKEN": "to\nken"}, "IllegalHeaderError"),
+        ({"region": "no region"}, KEYS, "InvalidRegionError"),
+        ({"endpoint_url": "nonsense"}, KEYS, "InvalidEndpoint"),
+        ({"endpoint_url": "http://a:99999999"}, KEYS, "EndpointResolutionError"),
+    ],
+)
+@pytest.mark.parametrize("target", [("object", "b/k"), ("prefix", "b/p/")])
+def test_an_account_that_cannot_sign_a_request_sends_none(
+    stub: S3Stub,
+    make_eraser: MakeEraser,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    target: tuple[str, str],
+    options: dict[str, str],
+    environment: dict[str, str],
+    reason: str,
+) -> None:
+    eraser = make_eraser(stub, "b", **options)
+    (tmp_path / "config").write_text(PROFILES)
+    with no_credentials():
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        played = play(eraser, [target])
+        check = eraser.check()
+        monkeypatch.undo()
+    not_sent = played.not_sent[target[1]]
+    assert (not_sent.reason, not_sent.whole_account) == (reason, True)
+    assert not played.answers
+    assert not stub.calls()
+    assert [line for line in check if line.ok is False]
+
+
+def test_without_credentials_they_are_looked_for_once_a_look_and_anew_in_the_next(
     stub: S3Stub, make_eraser: MakeEraser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    eraser = make_eraser(stub, "b", profile="no-such-profile")
-    (answer,) = play(eraser, objects("k")).answers["b/k"]
-    assert (answer.outcome, answer.scope, answer.error) == (Outcome.REFUSED_SCOPE, "", "ProfileNotFound")
-    assert not stub.calls()
-    assert eraser.check()[0].ok is False
+    """A client keeps that it found none, and a source that is away for a moment may take seconds to say so."""
+    stub.bucket("b").put("k")
+    eraser = make_eraser(stub, "b", "b2")
+    made: list[object] = []
+    make = eraser._client._make
+
+    def count() -> Any:
+        made.append(make())
+        return made[-1]
+
+    monkeypatch.setattr(eraser._client, "_make", count)
+    targets = [*objects("k"), ("prefix", "b/p/"), ("prefix", "b/q/"), ("object", "b2/k")]
+    with no_credentials():
+        looked = eraser.look([entry(*target) for target in targets], time.monotonic() + 60)
+    assert [each.reason for each in looked.not_sent] == ["NoCredentialsError"]
+    assert len(made) == 1
+    assert play(eraser, objects("k")).closing("b/k").outcome is Outcome.DELETED
+
+
+@pytest.mark.parametrize("kind", ["object", "prefix"])
+def test_a_bucket_that_cannot_be_named_is_the_entrys_fault(stub: S3Stub, make_eraser: MakeEraser, kind: str) -> None:
+    stub.bucket("b").put("k")
+    locator = "no bucket!/" + ("p/" if kind == "prefix" else "k")
+    played = play(make_eraser(stub, "b", "no bucket!"), [(kind, locator), *objects("k")])
+    not_sent = played.not_sent[locator]
+    assert (not_sent.reason, not_sent.whole_account) == ("ParamValidationError", False)
+    assert played.closing("b/k").outcome is Outcome.DELETED
+
+
+@pytest.mark.parametrize("versioning", ["", "Enabled"])
+@pytest.mark.parametrize("key", ["k", "k\x01"])
+def test_credentials_that_go_after_the_deletion_leave_its_answer(
+    stub: S3Stub, make_eraser: MakeEraser, versioning: str, key: str
+) -> None:
+    """What comes after the call (the look that confirms it, the locks of what was refused) may fail to be sent; the
+    call was, and has its receipt."""
+    bucket = stub.bucket("b", versioning=versioning)
+    bucket.put(key)
+    bucket.key_errors[key] = ["AccessDenied*"] if versioning else []
+    eraser = make_eraser(stub, "b")
+    (call,) = eraser.look([entry("object", f"b/{key}")], time.monotonic() + 60).calls
+    real, sent = eraser._client.call, []
+
+    def call_once(operation: str, *arguments: Any, **more: Any) -> Any:
+        if sent:
+            raise NothingSent("NoCredentialsError", whole_account=True)
+        sent.append(operation)
+        return real(operation, *arguments, **more)
+
+    eraser._client.call = call_once  # type: ignore[method-assign]
+    (answer,) = call.send(call.entry_ids)
+    assert isinstance(answer, Answer)
+    assert answer.request_id == stub.calls("DeleteObjects", "DeleteObject")[0]["request_id"]
 
 
 def test_another_accounts_bucket_is_refused_as_a_whole(stub: S3Stub, make_eraser: MakeEraser) -> None:
@@ -134,11 +256,12 @@ def test_nothing_outside_allow_is_ever_asked_for(stub: S3Stub, make_eraser: Make
         bucket.put(key)
     eraser = make_eraser(stub, "b/u/1/")
     played = play(eraser, [*objects("u/10/x"), ("prefix", "b/u/"), *objects("k", bucket="other")])
-    assert {answer.error for answers in played.answers.values() for answer in answers} == {"OutsideAllow"}
+    assert {each.reason for each in played.not_sent.values()} == {OUTSIDE_ALLOW}
+    assert len(played.not_sent) == 3
+    assert not played.answers
     assert not stub.calls()
     looked = eraser.look([entry("object", "b/u/1/x")], time.monotonic() + 60)
     (call,) = looked.calls
     eraser._deletes._options = eraser._deletes._options.model_copy(update={"allow": ("elsewhere",)})
-    with pytest.raises(OutsideAllow):
-        call.send(call.entry_ids)
+    assert call.send(call.entry_ids) == [NotSent(call.entry_ids[0], OUTSIDE_ALLOW)]
     assert not stub.calls("DeleteObjects", "DeleteObject")

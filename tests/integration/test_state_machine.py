@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import store as doubled
 from doubles.machines import TIMEOUT, OnDatabase, run_on_postgresql, run_on_sqlite
-from doubles.model import BATCH, DAY, LEASE, RETRY, TRIES, Model
+from doubles.model import BATCH, DAY, LEASE, NOT_SENT, RETRY, TRIES, Model
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from expunge.tasks.outcomes import Outcome
 
 CASES = st.sampled_from(["c1", "c2"])
 TARGETS = st.lists(st.sampled_from([f"b/{n}" for n in range(4)]), min_size=1, max_size=3)
-KINDS_OF_ANSWER = ["truth", "truth", "error", "left out", "left out, but gone", "error, but gone", "raise"]
+KINDS_OF_ANSWER = ["truth", "truth", "error", "left out", "left out, but gone", "error, but gone", "raise", NOT_SENT]
 ANSWERS = st.lists(st.sampled_from(KINDS_OF_ANSWER), min_size=BATCH, max_size=BATCH)
 MOST_WORKERS = 4
 WHICH = st.integers(0, 11)
@@ -128,6 +129,8 @@ class Machine(OnDatabase):
         store = self.bench.store
         store.scripts.clear()
         objects, statuses = set(store.objects), {}
+        if "raise" in answers[: len(ids)]:
+            answers = [answer.replace(NOT_SENT, "truth") for answer in answers]
         known = dict(zip(ids, answers, strict=False))
         for entry_id, answer in known.items():
             locator = self.model.locators[entry_id]
@@ -267,6 +270,8 @@ def _scripted(objects: set[str], locator: str, answer: str) -> Any:
             objects.discard(locator)
         return "left out" if answer.startswith("left out") else Outcome.ERROR
 
+    if answer == NOT_SENT:
+        return doubled.NOT_SENT
     return None if answer == "truth" else act
 
 
@@ -276,6 +281,8 @@ def _status(objects: set[str], locator: str, answer: str) -> str:
         objects.discard(locator)
     if answer == "truth":
         return "deleted" if there else "already_absent"
+    if answer == NOT_SENT:
+        return NOT_SENT
     return "unknown" if answer.startswith("left out") else "failed"
 
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from servers.provider import account, entry, look
 
-from expunge.models.states import Action
+from expunge.tasks.erasers.contract import Answer, NotSent
 from expunge.tasks.erasers.openai import OpenAIEraser, OpenAIOptions
 from expunge.tasks.erasers.registry import eraser_class
 from expunge.tasks.outcomes import Outcome
@@ -78,7 +78,8 @@ def test_what_can_never_be_tried(kind: str, locator: str, refused: bool) -> None
         assert complaint is None or locator not in complaint
         looked = look(eraser, entry(kind, locator))
     if refused:
-        assert [answer.outcome for answer in looked.answers] == [Outcome.REFUSED]
+        assert [(each.reason, each.whole_account) for each in looked.not_sent] == [(complaint, False)]
+        assert not looked.answers
         assert not looked.calls
 
 
@@ -92,13 +93,8 @@ def test_a_key_that_is_none_stops_the_account(key: str | None, error: str, kind_
     with account(NOWHERE, key=key) as eraser:
         looked = look(eraser, entry(*kind_and_locator))
         check = eraser.check()
-    (answer,) = looked.answers
-    assert (answer.outcome, answer.error, answer.scope, answer.action) == (
-        Outcome.REFUSED_SCOPE,
-        error,
-        "",
-        Action.LOOK,
-    )
+    assert [(each.reason, each.whole_account) for each in looked.not_sent] == [(error, True)]
+    assert not looked.answers
     assert not looked.calls
     assert [(line.name, line.ok) for line in check] == [("credentials", False)]
     assert "EXPUNGE_TEST_OPENAI_KEY" in check[0].text
@@ -106,8 +102,33 @@ def test_a_key_that_is_none_stops_the_account(key: str | None, error: str, kind_
 
 def test_another_accounts_key_is_not_used() -> None:
     with account(NOWHERE, key=None, environment={"OPENAI_API_KEY": "sk-demo", "OPENAI_ADMIN_KEY": "sk-x"}) as eraser:
-        (answer,) = look(eraser, entry("file", "file-1")).answers
-    assert answer.error == "MissingCredentials"
+        (not_sent,) = look(eraser, entry("file", "file-1")).not_sent
+    assert not_sent.reason == "MissingCredentials"
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "reason"),
+    [
+        ({"organization": "org-ü"}, {}, "UnicodeEncodeError"),
+        ({"organization": "org\n1"}, {}, "IllegalHeaderError"),
+        ({"project": " proj_1"}, {}, "IllegalHeaderError"),
+        ({}, {"OPENAI_CUSTOM_HEADERS": "X A: 1"}, "IllegalHeaderError"),
+        ({}, {"OPENAI_CUSTOM_HEADERS": "X-A: ü"}, "UnicodeEncodeError"),
+        ({}, {"SSL_CERT_FILE": "/no/such/file"}, "FileNotFoundError"),
+        ({}, {"HTTP_PROXY": "nonsense://x"}, "ValueError"),
+    ],
+)
+def test_a_request_that_cannot_be_made_is_not_sent(
+    options: dict[str, str], environment: dict[str, str], reason: str
+) -> None:
+    """Of everything but the key that goes into a request, or into what sends it."""
+    with account(NOWHERE, environment=environment, **options) as eraser:
+        looked = look(eraser, entry("file", "file-1"))
+        came = [*looked.not_sent, *(each for call in looked.calls for each in call.send(call.entry_ids))]
+        check = eraser.check()
+    assert came == [NotSent(came[0].entry_id, reason, whole_account=True)]
+    assert [(line.name, line.ok) for line in check] == [("answer", False)]
+    assert reason in check[0].text
 
 
 def test_a_call_takes_a_third_of_the_lease_at_most() -> None:
@@ -119,6 +140,7 @@ def test_nobody_there_is_no_answer() -> None:
     with account(NOWHERE) as eraser:
         (call,) = look(eraser, entry("file", "file-1")).calls
         (answer,) = call.send(call.entry_ids)
+        assert isinstance(answer, Answer)
         check = eraser.check()
     assert (answer.outcome, answer.error, answer.request_id) == (Outcome.NO_ANSWER, "ConnectError", None)
     assert [(line.name, line.ok) for line in check] == [("credentials", True), ("answer", False)]

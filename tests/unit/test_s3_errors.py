@@ -7,7 +7,15 @@ import pytest
 from botocore import exceptions
 from botocore.parsers import ResponseParserError
 
-from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, error_name, is_account_wide, retry_after
+from expunge.tasks.erasers.s3_errors import (
+    NotS3Answer,
+    Verdict,
+    classify,
+    error_name,
+    is_account_wide,
+    retry_after,
+    why_not_sent,
+)
 from expunge.tasks.outcomes import Outcome
 
 
@@ -60,7 +68,6 @@ def test_only_a_single_delete_can_find_its_key_absent() -> None:
 def test_the_accounts_refusals_and_the_buckets() -> None:
     assert is_account_wide(client_error("InvalidAccessKeyId", 403))
     assert is_account_wide(client_error("Whatever", 401))
-    assert is_account_wide(classify(exceptions.NoCredentialsError(), "DeleteObjects"))
     assert not is_account_wide(client_error("NoSuchBucket", 404))
     assert not is_account_wide(client_error("PermanentRedirect", 301))
     assert not is_account_wide(classify(NotS3Answer(301, {}), "DeleteObjects"))
@@ -71,12 +78,20 @@ def test_503_with_retry_after_is_throttling() -> None:
     assert (verdict.outcome, verdict.retry_after) == (Outcome.THROTTLED, 12.0)
 
 
-def test_an_error_of_the_credentials_call_is_the_accounts() -> None:
-    response = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-    verdict = classify(exceptions.ClientError(response, "AssumeRole"), "DeleteObjects")  # type: ignore[arg-type]
-    assert verdict.outcome is Outcome.REFUSED_SCOPE
-    assert verdict.request_id is None
-    assert is_account_wide(verdict)
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (exceptions.NoCredentialsError(), "NoCredentialsError"),
+        (exceptions.ProfileNotFound(profile="p"), "ProfileNotFound"),
+        (exceptions.ParamValidationError(report="r"), "ParamValidationError"),
+        (exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "AssumeRole"), "AssumeRole:AccessDenied"),
+        (exceptions.ClientError({"Error": {"Code": "no code"}}, "AssumeRole"), "Unrecognised"),
+        (ValueError("Invalid endpoint: http://secret"), "InvalidEndpoint"),
+        (ValueError("secret"), "ValueError"),
+    ],
+)
+def test_why_nothing_was_sent(error: Exception, reason: str) -> None:
+    assert why_not_sent(error) == reason
 
 
 @pytest.mark.parametrize(
@@ -87,10 +102,6 @@ def test_an_error_of_the_credentials_call_is_the_accounts() -> None:
         (exceptions.EndpointConnectionError(endpoint_url="e"), Outcome.NO_ANSWER),
         (exceptions.ConnectionClosedError(endpoint_url="e"), Outcome.NO_ANSWER),
         (exceptions.SSLError(endpoint_url="e", error="x"), Outcome.NO_ANSWER),
-        (exceptions.NoCredentialsError(), Outcome.REFUSED_SCOPE),
-        (exceptions.ProfileNotFound(profile="p"), Outcome.REFUSED_SCOPE),
-        (exceptions.UnauthorizedSSOTokenError(), Outcome.REFUSED_SCOPE),
-        (exceptions.ParamValidationError(report="r"), Outcome.REFUSED),
         (ResponseParserError("<html>secret"), Outcome.UNCONFIRMED),
         (ZeroDivisionError(), Outcome.ERROR),
     ],

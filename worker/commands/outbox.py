@@ -42,7 +42,7 @@ def describe_pause(lane: Lane) -> str:
     if lane.paused_by == PausedBy.OPERATOR:
         return f"{what} is paused by an operator {since}, until `expunge resume {account}`{reason}"
     if lane.paused_by == PausedBy.BREAKER:
-        why = "refuses everything" if lane.refused else "fails"
+        why = "stands still" if lane.refused else "fails"
         return f"{what} {why} {since}; next probe {output.shown(lane.paused_until)}{reason}"
     return f"{what} is throttled {since}, until {output.shown(lane.paused_until)}{reason}"
 
