@@ -6,15 +6,23 @@ ExpungeError
 ├── InvalidDecision      who decides, or why, is missing or is not plain text
 ├── CaseConflict         the case exists, and is not what the call says: another subject, another basis …
 ├── CaseNotFound
+├── InvalidGraph         a graph that does not fit the live database, or forgot a table of it
+├── ConversationNotFound no such conversation for this principal
+├── RunActive            somebody works on the conversation: stop the run first
+├── VersionConflict      the conversation is not what the caller saw
+├── Held                 a legal hold stands: nothing is deleted
+├── ConversationPurged   a write to a conversation that was purged for ever
+├── ConversationBusy     a purge is under way: roll back and try again
 ├── EntryNotFound
 ├── EntryInFlight        a call about the entry is under way: decide when it has been settled
-├── RecordImmutable      the database refused to change receipts or decisions
+├── RecordImmutable      the database refused to change receipts, decisions or tombstones
 ├── SchemaError          tables are missing or of another version: run expunge migrate
 └── ConfigurationError   settings that cannot be used, with the field
 
 Database errors are mapped by the names of the constraints and triggers that raise them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -42,6 +50,42 @@ class CaseNotFound(ExpungeError):
     """No case has this id."""
 
 
+class InvalidGraph(ExpungeError):
+    """A graph that does not fit the live database. `problems` has one line each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class ConversationNotFound(ExpungeError):
+    """No such conversation for this principal. One of another tenant or owner looks the same."""
+
+
+class RunActive(ExpungeError):
+    """Somebody works on the conversation: stop or settle the run first."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} of the conversation is active: stop it first")
+        self.run_id = run_id
+
+
+class VersionConflict(ExpungeError):
+    """The conversation is not at the expected version: somebody wrote to it in between."""
+
+
+class Held(ExpungeError):
+    """A legal hold covers the conversation: nothing is deleted."""
+
+
+class ConversationPurged(ExpungeError):
+    """The conversation was purged, and its identity may never be used again."""
+
+
+class ConversationBusy(ExpungeError):
+    """A purge is under way near this conversation: roll back and try the transaction again."""
+
+
 class EntryNotFound(ExpungeError):
     """No outbox entry has this id; it may have been settled."""
 
@@ -51,7 +95,7 @@ class EntryInFlight(ExpungeError):
 
 
 class RecordImmutable(ExpungeError):
-    """Receipts and decisions are append-only; the database refused to change one."""
+    """Receipts, decisions and tombstones are append-only; the database refused to change one."""
 
 
 class SchemaError(ExpungeError):
@@ -63,7 +107,13 @@ class ConfigurationError(ExpungeError):
 
 
 IMMUTABLE_MARK = "expunge: append-only"
-"""Begins the message of the triggers that protect erasure_record and erasure_decision."""
+"""Begins the message of the triggers that protect erasure_record, erasure_decision and erasure_tombstone."""
+PURGED_MARK = "expunge: conversation purged"
+"""Begins the message of the fence's triggers (models/fence.py)."""
+BUSY_MARK = "expunge: conversation busy"
+"""Begins the message of the fence's retryable error, with SQLSTATE 40001."""
+UNRESOLVED_MARK = "expunge: no such parent"
+"""Begins the message of the fence about a row whose parent is not there, so that its conversation cannot be told."""
 
 CASE_FOREIGN_KEY = "fk_erasure_outbox_case_id_erasure_case"
 NO_SUCH_CASE_MARK = "expunge: no such case"
@@ -74,7 +124,11 @@ def translate(error: Exception) -> ExpungeError | None:
     original: Any = getattr(error, "orig", None) or error
     text = str(original)
     if IMMUTABLE_MARK in text:
-        return RecordImmutable("receipts and decisions are append-only: the database refused to change one")
+        return RecordImmutable("receipts, decisions and tombstones are append-only: the database refused to change one")
+    if PURGED_MARK in text or UNRESOLVED_MARK in text:
+        return ConversationPurged("the conversation was purged: its identity may never be used again")
+    if BUSY_MARK in text:
+        return ConversationBusy("a purge is under way near this conversation: roll back and try again")
     constraint = getattr(getattr(original, "diag", None), "constraint_name", None)
     if constraint == CASE_FOREIGN_KEY or NO_SUCH_CASE_MARK in text:
         return CaseNotFound("the entry names a case that does not exist: insert the erasure_case row first")

@@ -48,17 +48,22 @@ def drop_triggers(bind: sa.Connection) -> None:
     bind.exec_driver_sql("DROP FUNCTION erasure_reopen_case()")
 
 
+def protect_postgresql(table: str) -> list[str]:
+    """What makes a table append-only on PostgreSQL."""
+    return [
+        f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION erasure_refuse_change()",
+        f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION erasure_refuse_change()",
+        f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {table}_append_only",
+        f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {table}_no_truncate",
+    ]
+
+
 def _postgresql() -> list[str]:
     statements = [_POSTGRESQL_REFUSE, _POSTGRESQL_REOPEN]
     for table in APPEND_ONLY:
-        statements += [
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION erasure_refuse_change()",
-            f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION erasure_refuse_change()",
-            f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {table}_append_only",
-            f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {table}_no_truncate",
-        ]
+        statements += protect_postgresql(table)
     statements.append(
         "CREATE TRIGGER erasure_outbox_reopens_case AFTER INSERT ON erasure_outbox"
         " REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION erasure_reopen_case()"
