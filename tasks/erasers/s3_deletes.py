@@ -244,8 +244,8 @@ class Deletes:
 
 
 def _failed(failure: CallFailed, asked: dict[Pair, tuple[Wanted, list[int]]]) -> list[Answer]:
-    """The call as a whole failed: every entry is told once, and nothing is said of single versions."""
-    return [failure.answer(entry_id) for entry_id in _entry_ids(asked)]
+    """The call as a whole failed: that is so of everything it named, version by version."""
+    return [failure.answer(entry_id, version=version) for (_, version), (_, ids) in asked.items() for entry_id in ids]
 
 
 def _entry_ids(asked: dict[Pair, tuple[Wanted, list[int]]]) -> Iterable[int]:

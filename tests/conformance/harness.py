@@ -45,7 +45,8 @@ class DeleteCall:
     """One delete call as the store's own access log has it."""
 
     request_id: str | None
-    locators: tuple[str, ...]
+    items: tuple[tuple[str, str | None], ...]
+    """Locators, each with the version that was named, if one was."""
     status: int | None
 
 

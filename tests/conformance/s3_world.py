@@ -56,7 +56,11 @@ class S3World:
 
     def deletes(self) -> list[DeleteCall]:
         return [
-            DeleteCall(line["request_id"], tuple(f"{_BUCKET}/{key}" for key in line["keys"]), line["status"])
+            DeleteCall(
+                line["request_id"],
+                tuple((f"{_BUCKET}/{key}", v) for key, v in zip(line["keys"], line["versions"], strict=True)),
+                line["status"],
+            )
             for line in self._stub.calls("DeleteObjects", "DeleteObject")
         ]
 

@@ -100,9 +100,11 @@ def test_answers_are_complete_and_carry_no_content(world: World, kind: str) -> N
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_fault_is_called_what_it_is(world: World, kind: str, fault: Fault) -> None:
-    locator = world.make(kind)
+    locator, before = world.make(kind), len(world.deletes())
     with world.fault(fault):
         played = play(world.eraser(), [(kind, locator)])
+    named = {item for call in world.deletes()[before:] for item in call.items}
+    assert named == {(locator, a.version) for locator, answers in played.answers.items() for a in answers}
     bad = [answer for answer in every_answer(played) if answer.outcome not in GOOD]
     assert {answer.outcome for answer in bad} == {UNDER_FAULT[fault]}
     assert not [answer for answer in played.answers.get(locator, []) if answer.outcome in GOOD and not answer.version]

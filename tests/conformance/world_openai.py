@@ -60,7 +60,7 @@ class OpenAIWorld:
 
     def deletes(self) -> list[DeleteCall]:
         return [
-            DeleteCall(line["request_id"], (_locator(line["path"]),), line["status"])
+            DeleteCall(line["request_id"], ((_locator(line["path"]), None),), line["status"])
             for line in self._provider.log.lines("DELETE")
         ]
 

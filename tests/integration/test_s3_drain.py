@@ -77,3 +77,56 @@ def test_thousands_of_versions_in_rounds(runtime: Runtime, stub: S3Stub) -> None
     assert not bucket.objects
     assert len(receipts) == 2101
     assert [receipt.status for receipt in receipts if receipt.version is None] == ["deleted"]
+
+
+WHOLE_CALL = {
+    "drop_before": ("unknown", "ConnectionClosedError", 1, 0),
+    "drop_after": ("unknown", "ConnectionClosedError", 1, 0),
+    "error_500": ("failed", "InternalError", 1, 0),
+    "html_200": ("failed", "Unconfirmed", 1, 0),
+    "html_404": ("failed", "Unconfirmed", 1, 0),
+    "slow_down": ("failed", "Throttled", 0, 0),
+    "MalformedXML:400": ("failed", "MalformedXML", 1, 1),
+    "MethodNotAllowed:405": ("failed", "MethodNotAllowed", 1, 1),
+    "NoSuchBucket:404": ("failed", "NoSuchBucket", 1, 1),
+    "InvalidAccessKeyId:403": ("failed", "InvalidAccessKeyId", 1, 1),
+}
+
+
+@pytest.mark.parametrize("fault", WHOLE_CALL)
+@pytest.mark.parametrize("locators", [("old/a", "old/b"), ("old/one\x01",)], ids=["batch", "single"])
+def test_a_call_that_failed_as_a_whole_leaves_a_receipt_for_each_version_it_named(
+    runtime: Runtime, stub: S3Stub, locators: tuple[str, ...], fault: str
+) -> None:
+    """And counts once: for the entry, and for the lane."""
+    status, error, tries, refusals = WHOLE_CALL[fault]
+    bucket = stub.bucket("old", versioning="Enabled")
+    for key in ("a", "a", "a", "b", "b", "one\x01", "one\x01"):
+        bucket.put(key)
+    bucket.delete("a", None)  # leaves a delete marker
+    with runtime.database.begin() as tx:
+        open_case(
+            tx.connection, case_id="c", subject="s", targets=[Target("artifacts", "object", each) for each in locators]
+        )
+    with stub.fault("DeleteObjects", fault, times=1), stub.fault("DeleteObject", fault, times=1):
+        drain(runtime, "artifacts")
+    with runtime.database.read() as tx:
+        receipts = tx.rows("SELECT * FROM erasure_record")
+        entries = {row.locator: row for row in tx.rows("SELECT * FROM erasure_outbox")}
+        lanes = tx.rows("SELECT * FROM erasure_lane")
+    failed = [receipt for receipt in receipts if receipt.error is not None]
+    assert {(receipt.status, receipt.error) for receipt in failed} == {(status, error)}
+    calls = [call for call in stub.calls("DeleteObjects", "DeleteObject") if call["fault"]]
+    named = [
+        (f"{call['bucket']}/{key}", version)
+        for call in calls
+        for key, version in zip(call["keys"], call["versions"], strict=True)
+    ]
+    assert sorted(named, key=str) == sorted(((each.locator, each.version) for each in failed), key=str)
+    assert len(named) == (1 if "one" in locators[0] else 6)
+    assert {(entries[each].tries, entries[each].refusals, entries[each].state) for each in locators} == {
+        (tries, refusals, "ready")
+    }
+    assert sum(row.failures for row in lanes) <= len(calls) == 1
+    drive(runtime, turns=80)
+    assert {f"old/{key}" for key in bucket.objects} == {"old/a", "old/b", "old/one\x01"} - {*locators}
