@@ -167,22 +167,27 @@ def set_failures(tx: Transaction, account: str, scope: str, failures: int, faili
 
 def clear_lane(tx: Transaction, account: str, scope: str = "") -> bool:
     """The store gave a good answer: failures are forgotten and a breaker or a throttle that has run out is over.
-    Entries that were put off for it are due again. False if there was nothing to clear."""
-    changed = tx.run(
+    Entries that were put off for it are due again. Whether a pause was lifted."""
+    lifted = tx.run(
         """
         UPDATE erasure_lane
            SET paused_by = NULL, paused_until = NULL, paused_since = NULL, reason = NULL, refused = false,
                failures = 0, failing = NULL
          WHERE account = :account AND scope = :scope
-           AND (failures > 0 OR paused_by IS NOT NULL)
-           AND (paused_by IS NULL OR paused_by = 'breaker' OR (paused_by = 'throttle' AND paused_until <= {now}))
+           AND (paused_by = 'breaker' OR (paused_by = 'throttle' AND paused_until <= {now}))
         """,
         account=account,
         scope=scope,
     )
-    if changed and scope:
+    forgotten = lifted or tx.run(
+        "UPDATE erasure_lane SET failures = 0, failing = NULL"
+        " WHERE account = :account AND scope = :scope AND failures > 0 AND paused_by IS NULL",
+        account=account,
+        scope=scope,
+    )
+    if forgotten and scope:
         undefer(tx, account, scope)
-    return changed > 0
+    return lifted > 0
 
 
 def deferral(scope: str) -> str:
