@@ -22,6 +22,7 @@ from botocore.utils import parse_timestamp
 
 from expunge.models.states import Action
 from expunge.tasks.erasers.contract import Answer, NothingSent, utc_now
+from expunge.tasks.erasers.s3_bodies import keep_objects, read_body, write_objects
 from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, is_account_wide, why_not_sent
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
@@ -248,6 +249,8 @@ class S3Client:
                 events.unregister(name, handler)  # botocore's own makes a 500 of a page within a 200
         events.register(_BEFORE_PARSE, _require_s3)
         events.register_last("before-parameter-build.s3", _no_redirects)
+        events.register("provide-client-params.s3.DeleteObjects", keep_objects)
+        events.register_first("before-call.s3.DeleteObjects", write_objects)
         events.register("before-call.s3.DeleteObjects", _add_content_md5)
         events.register_last("before-call.s3", self._note_built)
         events.register_last("before-send.s3", self._note_sent)
@@ -308,6 +311,10 @@ def _require_s3(
     if status >= 300 or (expected is not None and name not in expected):
         headers = {key.lower(): value for key, value in response_dict["headers"].items()}
         raise NotS3Answer(status, headers)
+    read = read_body(operation_model.name, body)
+    if read is not None:
+        customized_response_dict.update(read)
+        response_dict["body"] = b"<" + (name or b"") + b"/>"  # nothing is left for botocore to parse
 
 
 def _no_redirects(context: dict[str, Any], **_: Any) -> None:
