@@ -21,12 +21,12 @@ from expunge.models.states import Action
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, NotSent, Parts, utc_now
 from expunge.tasks.escalate import escalate
-from expunge.tasks.grouping import Deferred, Group, complaint, group, in_scope
+from expunge.tasks.grouping import Deferred, Group, complaint, group
 from expunge.tasks.health import LONGEST_PROBE_WAIT, LaneEvent, pause_unsendable
 from expunge.tasks.outcomes import Outcome
 from expunge.tasks.receipts import missing, raised
 from expunge.tasks.runtime import Runtime
-from expunge.tasks.settling import Settlement, decide, settle, tell, tell_of_lane, until_reachable, write
+from expunge.tasks.settling import Settlement, decide, settle, settle_looked, tell_of_lane, until_reachable
 
 log = structlog.get_logger()
 
@@ -169,33 +169,17 @@ class Batch:
         return mark(tx, self._account, ids, token=self._token, lease_seconds=self._lease, probe=together.probe)
 
     def _settle_looked(self, answers: Sequence[Answer], together: Group) -> None:
-        """What the look alone decided is marked and settled in one transaction: the attempt is counted, and a hold or a
-        pause that stands is respected, as with a call. There was no delete call, so a lost lease loses nothing."""
         answers = [answer for answer in answers if answer.entry_id in self._open]
         if not answers:
             return
         entries = {answer.entry_id: self._open[answer.entry_id] for answer in answers}
-        result: list[tuple[Marked, Settlement | None]] = []
-
-        def work() -> None:
-            with self._runtime.database.begin() as tx:
-                marked = self._mark(tx, list(entries), together)
-                settlement = None
-                if marked.attempts:
-                    kept = [answer for answer in answers if answer.entry_id in marked.attempts]
-                    ours = {entry_id: entries[entry_id] for entry_id in marked.attempts}
-                    settlement = decide(self._runtime, self._account, ours, kept, marked.attempts, probe=together.probe)
-                    write(tx, self._runtime, settlement, known=self._claim.lanes, scopes=self._scopes(ours))
-                self._runtime.on_step("settling")
-            result[:] = [(marked, settlement)]
-
-        until_reachable(work)
-        marked, settlement = result[0]
-        for entry_id in marked.held:
+        came = settle_looked(
+            self._runtime, self._account, entries, answers, known=self._claim.lanes, probe=together.probe
+        )
+        for entry_id in (*came.held, *came.refused):
             self._open.pop(entry_id, None)
-        if settlement is not None:
+        for settlement in came.settlements:
             self._closed(settlement)
-            tell(settlement)
         self._runtime.on_step("settled")
 
     def _closed(self, settlement: Settlement) -> None:
@@ -206,13 +190,6 @@ class Batch:
             else:
                 self._open.pop(entry_id, None)
                 self.settled += 1
-
-    def _scopes(self, entries: dict[int, Entry]) -> frozenset[str]:
-        return frozenset(
-            scope
-            for scope in self._claim.lanes
-            if scope and any(in_scope(entry.locator, scope) for entry in entries.values())
-        )
 
     def _run_calls(self, calls: Sequence[Call], together: Group) -> list[int]:
         """Mark, call and settle one call after the other; a settle and the next call's mark share a transaction."""
@@ -256,7 +233,6 @@ class Batch:
                 self._runtime,
                 settlement,
                 known=self._claim.lanes,
-                scopes=self._scopes(entries),
                 next_ids=upcoming,
                 probe=together.probe,
             )

@@ -21,6 +21,7 @@ from expunge.models.settle import Move, escalated_among, move, remove, write_rec
 from expunge.models.states import EntryState, NoticeKind
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.escalate import log_escalated, owe, owe_escalated
+from expunge.tasks.grouping import in_scope
 from expunge.tasks.health import LaneEvent, record
 from expunge.tasks.receipts import bare, make_receipt
 from expunge.tasks.runtime import Runtime
@@ -50,6 +51,21 @@ class Settlement:
     def again(self) -> list[int]:
         """Entries whose parts are settled: they are looked at again under the same lease."""
         return [moved.entry_id for moved in self.moves if moved.state is EntryState.LEASED]
+
+    def of(self, entry_id: int, *, is_bare: bool) -> "Settlement":
+        """What it writes about one of the entries; bare: without what the store said but the outcome."""
+        receipts = [receipt for receipt in self.receipts if receipt.entry_id == entry_id]
+        return Settlement(
+            self.account,
+            self.token,
+            {entry_id: self.entries[entry_id]},
+            [answer for answer in self.answers if answer.entry_id == entry_id],
+            [bare(receipt) for receipt in receipts] if is_bare else receipts,
+            [gone for gone in self.gone if gone == entry_id],
+            [moved for moved in self.moves if moved.entry_id == entry_id],
+            [moved for moved in self.escalated if moved.entry_id == entry_id],
+            [retained for retained in self.retained if retained == entry_id],
+        )
 
 
 def decide(
@@ -93,9 +109,7 @@ def decide(
     return settlement
 
 
-def write(
-    tx: Transaction, runtime: Runtime, settlement: Settlement, *, known: dict[str, Lane], scopes: frozenset[str]
-) -> None:
+def write(tx: Transaction, runtime: Runtime, settlement: Settlement, *, known: dict[str, Lane]) -> None:
     """Write a settlement; locks are taken in the order entries, case, lane."""
     lease = runtime.policy.lease_seconds
     write_receipts(tx, settlement.receipts)
@@ -112,6 +126,8 @@ def write(
         owe(tx, NoticeKind.ENTRY_RETAINED, settlement.entries[entry_id], f"{entry_id}", "Retained")
     if settlement.gone:
         settlement.completed = complete_cases(tx, {settlement.entries[i].case_id for i in settlement.gone})
+    locators = [entry.locator for entry in settlement.entries.values()]
+    scopes = frozenset(scope for scope in known if scope and any(in_scope(locator, scope) for locator in locators))
     settlement.events = record(tx, runtime.policy, settlement.account, settlement.answers, known=known, scopes=scopes)
 
 
@@ -128,7 +144,6 @@ def settle(
     settlement: Settlement,
     *,
     known: dict[str, Lane],
-    scopes: frozenset[str],
     next_ids: Sequence[int] = (),
     probe: bool = False,
 ) -> Marked | None:
@@ -137,7 +152,7 @@ def settle(
 
     def first() -> Marked | None:
         with runtime.database.begin() as tx:
-            write(tx, runtime, settlement, known=known, scopes=scopes)
+            write(tx, runtime, settlement, known=known)
             marked = mark(
                 tx,
                 settlement.account,
@@ -151,28 +166,117 @@ def settle(
 
     def again() -> None:
         with runtime.database.begin() as tx:
-            write(tx, runtime, settlement, known=known, scopes=scopes)
+            write(tx, runtime, settlement, known=known)
             # the failed commit may have come through, and with it the next mark: no call was begun for it
             release(tx, next_ids, token=settlement.token)
             runtime.on_step("settling")
 
-    marked: Marked | None = None
-    try:
+    def together() -> _Written:
         try:
-            marked = first()
+            return _Written(settlement, first())
         except DBAPIError as error:
             if not is_unreachable(error):
                 raise
             log.warning("settle.repeated", lane=settlement.account, error=type(error.orig).__name__)
-            until_reachable(again)
-    except Exception as error:
-        # the database took the connection but not the rows: one sick row must not lose its neighbours' receipts
-        log.error("settle.refused", lane=settlement.account, error=type(error).__name__)
-        _settle_singly(runtime, settlement, known, scopes)
-        marked = None
+        until_reachable(again)
+        return _Written(settlement)
+
+    def alone(entry_id: int, is_bare: bool) -> _Written:
+        part = settlement.of(entry_id, is_bare=is_bare)
+
+        def one() -> None:
+            with runtime.database.begin() as tx:
+                write(tx, runtime, part, known=known)
+
+        until_reachable(one)
+        return _Written(part)
+
+    written, _ = _together_or_alone(settlement.account, list(settlement.entries), together, alone)
     runtime.on_step("settled")
-    tell(settlement)
-    return marked
+    for each in written:
+        tell(each.settlement)
+    return written[0].marked if written else None
+
+
+@dataclass(slots=True)
+class SettledLook:
+    """What became of the entries that a look alone decided about."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    """The database takes nothing about them; they keep their lease, so that they are not tried again at once."""
+
+
+def settle_looked(
+    runtime: Runtime,
+    account: str,
+    entries: dict[int, Entry],
+    answers: Sequence[Answer],
+    *,
+    known: dict[str, Lane],
+    probe: bool,
+) -> SettledLook:
+    """Mark and settle in one transaction what the look alone decided: the attempt is counted, and a hold or a pause
+    that stands is respected, as with a call. There was no delete call, so a lost lease loses nothing."""
+    token = next(iter(entries.values())).token
+
+    def work(ids: Sequence[int], *, is_bare: bool = False) -> tuple[Marked, Settlement | None]:
+        with runtime.database.begin() as tx:
+            marked = mark(tx, account, ids, token=token, lease_seconds=runtime.policy.lease_seconds, probe=probe)
+            settlement = None
+            if marked.attempts:
+                kept = [answer for answer in answers if answer.entry_id in marked.attempts]
+                ours = {entry_id: entries[entry_id] for entry_id in marked.attempts}
+                settlement = decide(runtime, account, ours, kept, marked.attempts, probe=probe)
+                if is_bare:
+                    settlement.receipts = [bare(receipt) for receipt in settlement.receipts]
+                write(tx, runtime, settlement, known=known)
+            runtime.on_step("settling")
+        return marked, settlement
+
+    done, refused = _together_or_alone(
+        account,
+        list(entries),
+        lambda: until_reachable(lambda: work(list(entries))),
+        lambda entry_id, is_bare: until_reachable(lambda: work([entry_id], is_bare=is_bare)),
+    )
+    settlements = [settlement for _, settlement in done if settlement is not None]
+    for settlement in settlements:
+        tell(settlement)
+    return SettledLook(settlements, [entry_id for marked, _ in done for entry_id in marked.held], refused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    settlement: Settlement
+    marked: Marked | None = None
+    """The next call's entries."""
+
+
+def _together_or_alone(
+    account: str, ids: Sequence[int], together: Callable[[], T], alone: Callable[[int, bool], T]
+) -> tuple[list[T], list[int]]:
+    """One sick row must not lose its neighbours' receipts: when the database takes the connection but not the rows,
+    each entry is settled by itself, and at last without what the store said of it. Gives what was done, and the entries
+    that nothing could be written about."""
+    try:
+        return [together()], []
+    except Exception as error:
+        log.error("settle.refused", lane=account, error=type(error).__name__)
+    done: list[T] = []
+    refused: list[int] = []
+    for entry_id in ids:
+        for is_bare in (False, True):
+            try:
+                done.append(alone(entry_id, is_bare))
+            except Exception as error:
+                log.error("settle.refused", lane=account, entry_id=entry_id, error=type(error).__name__)
+            else:
+                break
+        else:
+            refused.append(entry_id)
+    return done, refused
 
 
 def until_reachable(work: Callable[[], T]) -> T:
@@ -183,36 +287,6 @@ def until_reachable(work: Callable[[], T]) -> T:
         with attempt:
             result = work()
     return result
-
-
-def _settle_singly(runtime: Runtime, whole: Settlement, known: dict[str, Lane], scopes: frozenset[str]) -> None:
-    gone, moves = set(whole.gone), {moved.entry_id: moved for moved in whole.moves}
-    for entry_id in dict.fromkeys(answer.entry_id for answer in whole.answers):
-        part = Settlement(
-            whole.account,
-            whole.token,
-            {entry_id: whole.entries[entry_id]},
-            [answer for answer in whole.answers if answer.entry_id == entry_id],
-            [receipt for receipt in whole.receipts if receipt.entry_id == entry_id],
-            [entry_id] if entry_id in gone else [],
-            [moves[entry_id]] if entry_id in moves else [],
-            [moved for moved in whole.escalated if moved.entry_id == entry_id],
-            [entry_id] if entry_id in whole.retained else [],
-        )
-        for receipts in (part.receipts, [bare(receipt) for receipt in part.receipts]):
-            part.receipts = receipts
-
-            def one(part: Settlement = part) -> None:
-                with runtime.database.begin() as tx:
-                    write(tx, runtime, part, known=known, scopes=scopes)
-
-            try:
-                until_reachable(one)
-            except Exception as error:
-                log.error("settle.refused", lane=whole.account, entry_id=entry_id, error=type(error).__name__)
-            else:
-                whole.completed += part.completed
-                break
 
 
 def tell(settlement: Settlement) -> None:
