@@ -69,8 +69,24 @@ class InventoryItem(Base):
             postgresql_where=sa.text("expires_at IS NOT NULL"),
             sqlite_where=sa.text("expires_at IS NOT NULL"),
         ),
+        sa.Index(
+            "ix_erasure_inventory_left_by",
+            "left_by",
+            postgresql_where=sa.text("left_by IS NOT NULL"),
+            sqlite_where=sa.text("left_by IS NOT NULL"),
+        ),
         {"sqlite_autoincrement": True},
     )
+
+
+class InventoryBucket(Base):
+    """What a case that takes from the inventory updates, and a `track` with an older snapshot locks, so that the
+    database sees the conflict. PostgreSQL only, empty elsewhere; a row is made by the first case of its bucket."""
+
+    __tablename__ = "erasure_inventory_bucket"
+
+    bucket: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cases: Mapped[int] = mapped_column(server_default=_DEFAULT)
 
 
 class Tombstone(Base):

@@ -56,8 +56,13 @@ def upgrade() -> None:
         unique=True,
     )
     op.create_index("ix_erasure_inventory_subject", "erasure_inventory", ["subject"])
-    for name in ("conversation", "derived_from", "expires_at"):
+    for name in ("conversation", "derived_from", "expires_at", "left_by"):
         partial_index(f"ix_erasure_inventory_{name}", "erasure_inventory", [name], f"{name} IS NOT NULL")
+    op.create_table(
+        "erasure_inventory_bucket",
+        column("bucket", integer, primary_key=True, autoincrement=False),
+        column("cases", integer, server_default=sa.text("0")),
+    )
 
     op.create_table(
         "erasure_tombstone",
@@ -94,5 +99,5 @@ def downgrade() -> None:
             " that is really meant"
         )
     drop_tombstone_triggers(bind)
-    for table in ("erasure_fence_bucket", "erasure_fence", "erasure_tombstone", "erasure_inventory"):
-        op.drop_table(table)
+    for table in ("fence_bucket", "fence", "tombstone", "inventory_bucket", "inventory"):
+        op.drop_table(f"erasure_{table}")
