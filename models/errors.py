@@ -8,11 +8,16 @@ ExpungeError
 ├── CaseNotFound
 ├── InvalidGraph         a graph that does not fit the live database, or forgot a table of it
 ├── ConversationNotFound no such conversation for this principal
+├── InvalidToken         a bearer token that is refused before it is made
+├── TokenNotFound        no bearer token has this id
+├── InvalidCursor        a page's cursor that the host did not give
+├── InvalidEvent         an event that is refused before it is written
 ├── RunActive            somebody works on the conversation: stop the run first
 ├── VersionConflict      the conversation is not what the caller saw
 ├── Held                 a legal hold stands: nothing is deleted
 ├── ConversationPurged   a write to a conversation that was purged for ever
 ├── ConversationBusy     a purge is under way: roll back and try again
+├── InvalidWrite         a store in memory refuses what a database's keys would refuse
 ├── EntryNotFound
 ├── EntryInFlight        a call about the entry is under way: decide when it has been settled
 ├── RecordImmutable      the database refused to change receipts, decisions or tombstones
@@ -62,6 +67,22 @@ class ConversationNotFound(ExpungeError):
     """No such conversation for this principal. One of another tenant or owner looks the same."""
 
 
+class InvalidToken(ExpungeError, ValueError):
+    """A bearer token of the reference host that is refused before it is made."""
+
+
+class TokenNotFound(ExpungeError):
+    """No bearer token has this id."""
+
+
+class InvalidCursor(ExpungeError, ValueError):
+    """A page's cursor that this host did not give."""
+
+
+class InvalidEvent(ExpungeError, ValueError):
+    """An event of a conversation that is refused before it is written."""
+
+
 class RunActive(ExpungeError):
     """Somebody works on the conversation: stop or settle the run first."""
 
@@ -84,6 +105,10 @@ class ConversationPurged(ExpungeError):
 
 class ConversationBusy(ExpungeError):
     """A purge is under way near this conversation: roll back and try the transaction again."""
+
+
+class InvalidWrite(ExpungeError, ValueError):
+    """A write that a store in memory refuses, as a database does by its keys and foreign keys."""
 
 
 class EntryNotFound(ExpungeError):
