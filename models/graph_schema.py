@@ -8,6 +8,7 @@ no notice of case.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -214,7 +215,7 @@ def _tables(
             columns=found,
             key=tuple((keys.get(place) or {}).get("constrained_columns", ())),
             unique=unique.get(place, frozenset()),
-            foreign_keys=_foreign_keys(foreign.get(place, ()), lambda key, place=place: parent(place[0], key)),
+            foreign_keys=_foreign_keys(foreign.get(place, ()), partial(parent, place[0])),
         )
         for place, found in columns.items()
     ]
