@@ -5,19 +5,23 @@ import os
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from expunge.models.database import read_url
 from expunge.models.errors import ConfigurationError
+from expunge.models.graph import Graph
 from expunge.tasks.erasers.contract import AccountOptions
 from expunge.tasks.runtime import Policy, Webhook
+from expunge.worker.graph_settings import ImportedGraph
 
 ENV_PREFIX = "EXPUNGE_"
 EMBEDDED_SWEEP_SECONDS = 1.0
 """One process on one machine: nobody else reads the database, so looking often costs little."""
 BROKERS = ("memory", "redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp", "sqs")
+TABLES = ("accounts", "graphs")
+"""Settings that are tables of the file, with keys of their own: not one variable each."""
 _DAY = 86400.0
 
 
@@ -55,10 +59,11 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class _Environment(EnvSettingsSource):
-    """EXPUNGE_… variables of the settings themselves; those of accounts need the store's own options (sources.py)."""
+    """EXPUNGE_… variables of the settings themselves. Those of accounts need the store's own options (sources.py), and
+    graphs have none."""
 
     def prepare_field_value(self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool) -> Any:
-        if field_name == "accounts":
+        if field_name in TABLES:
             return None
         return super().prepare_field_value(field_name, field, value, value_is_complex)
 
@@ -98,6 +103,8 @@ class Settings(BaseSettings):
     )
     accounts: dict[str, AccountOptions] = Field(default_factory=dict)
     """By name, which is also the lane's."""
+    graphs: dict[str, InstanceOf[Graph] | InstanceOf[ImportedGraph]] = Field(default_factory=dict)
+    """How the host's conversations hang together, by name. To use one: `graph`."""
 
     @model_validator(mode="after")
     def _together(self) -> "Settings":
@@ -136,6 +143,18 @@ class Settings(BaseSettings):
         if embedded and "sweep_seconds" not in self.model_fields_set:
             return EMBEDDED_SWEEP_SECONDS
         return self.sweep_seconds
+
+    def graph(self, name: str | None = None) -> Graph:
+        """The graph of this name; without a name the only one. Raises ConfigurationError, also for a graph that cannot
+        be imported."""
+        if name is None and len(self.graphs) == 1:
+            name = next(iter(self.graphs))
+        if name not in self.graphs:
+            known = f"known are {', '.join(self.graphs)}" if self.graphs else "they have none: add [graphs.NAME]"
+            asked = "graphs: say which one" if name is None and self.graphs else f"graphs.{name or 'NAME'}: is missing"
+            raise ConfigurationError(f"{asked} in the settings; {known}")
+        found = self.graphs[name]
+        return found.load() if isinstance(found, ImportedGraph) else found
 
     def policy(self, *, embedded: bool = False) -> Policy:
         """The numbers that the tasks need."""

@@ -1,13 +1,11 @@
 """Reads the settings: the file, then the environment over it. Every wrong field is reported at once, by its dotted
 name; values are never repeated, since any of them may hold a password."""
 
-import difflib
 import json
 import os
-import re
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +17,13 @@ from expunge.models.tables import MAX_ACCOUNT
 from expunge.models.targets import is_account
 from expunge.tasks.erasers.contract import AccountOptions
 from expunge.tasks.erasers.registry import UnknownStore, eraser_class
-from expunge.worker.settings import ENV_PREFIX, Settings
+from expunge.worker.complaints import must, suggestion
+from expunge.worker.graph_settings import read_graphs
+from expunge.worker.settings import ENV_PREFIX, TABLES, Settings
 
 DEFAULT_FILE = "expunge.toml"
 FILE_VARIABLE = "EXPUNGE_CONFIG"
 _ACCOUNT_PREFIX = "EXPUNGE_ACCOUNTS__"
-_LIST = 'must be a list, as in ["one", "two"]'
-_MUST = {
-    "tuple_type": _LIST,
-    "list_type": _LIST,
-    "set_type": _LIST,
-    "frozen_set_type": _LIST,
-    "dict_type": "must be a table",
-    "too_long": "must have {max_length} items at the most",
-    "string_type": "must be text in quotes",
-    "string_pattern_mismatch": "must match {pattern}",
-    "string_too_long": "must have {max_length} characters at the most",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-}
-"""By the type of Pydantic's error, with what its context says: where its own words are not for people."""
 _LIST_LIKE = (list, tuple, set, frozenset, dict)
 
 
@@ -62,10 +41,11 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
 
     tables = values.pop("accounts", {})
     accounts = _accounts(tables, problems)
+    graphs = read_graphs(values.pop("graphs", {}), problems)
     problems += _unknown_variables(values, tables)
     settings: Settings | None = None
     try:
-        settings = Settings(**values, accounts=accounts)
+        settings = Settings(**values, accounts=accounts, graphs=graphs)
     except ValidationError as error:
         problems += _explain(error, Settings, "", _set_by_environment)
     if problems or settings is None:
@@ -174,7 +154,7 @@ def _account_variables(tables: Mapping[str, Any], problems: list[str]) -> dict[s
 
 def _unknown_variables(values: Mapping[str, Any], accounts: object) -> list[str]:
     """Complaints about EXPUNGE_… variables that nothing reads: a misspelt one would silently do nothing."""
-    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields if name != "accounts"} | {FILE_VARIABLE}
+    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields if name not in TABLES} | {FILE_VARIABLE}
     # those that hold secrets are named by the settings themselves
     tables = [values, dict(os.environ), *(accounts.values() if isinstance(accounts, dict) else ())]
     named = {
@@ -185,7 +165,7 @@ def _unknown_variables(values: Mapping[str, Any], accounts: object) -> list[str]
         if isinstance(value, str) and key.lower().endswith("_env")
     }
     return [
-        f"{variable}: is not a setting{_suggestion(variable.upper(), known)}"
+        f"{variable}: is not a setting{suggestion(variable.upper(), known)}"
         for variable in os.environ
         if variable.upper().startswith(ENV_PREFIX)
         and not variable.upper().startswith(_ACCOUNT_PREFIX)
@@ -216,31 +196,12 @@ def _line(
 ) -> str:
     key = ".".join(part for part in detail["loc"] if isinstance(part, str))
     if detail["type"] == "extra_forbidden":
-        return f"{prefix}{key}: is not a setting{_suggestion(key, model.model_fields)}"
+        return f"{prefix}{key}: is not a setting{suggestion(key, model.model_fields)}"
     if detail["type"] == "missing":
         return f"{prefix}{key}: is missing"
     if not key:
         # a rule that spans fields names them itself
-        return prefix + _must(detail)
+        return prefix + must(detail)
     variable = f" ({ENV_PREFIX}{(prefix + key).replace('.', '__').upper()})" if from_environment(key) else ""
     item = "".join(f"item {part + 1} " for part in detail["loc"] if isinstance(part, int))
-    return f"{prefix}{key}{variable}: {item}{_must(detail)}"
-
-
-def _must(detail: ErrorDetails) -> str:
-    context = detail.get("ctx", {})
-    if detail["type"] == "value_error":
-        return str(context["error"])
-    if detail["type"] in ("too_short", "string_too_short"):
-        least, what = context["min_length"], "items" if detail["type"] == "too_short" else "characters"
-        return "must not be empty" if least == 1 else f"must have {least} {what} at least"
-    known = _MUST.get(detail["type"])
-    if known is not None:
-        return known.format(**context)
-    return re.sub(r"^(Input|String|List|Value) should ", "must ", detail["msg"])
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names)}"
+    return f"{prefix}{key}{variable}: {item}{must(detail)}"
