@@ -100,7 +100,7 @@ session = sa.Table(
     sa.Column("version", sa.BigInteger(), nullable=False, server_default=sa.text("1")),
     _when(),
     _when("updated_at"),
-    sa.CheckConstraint("id <> ''", name="id"),
+    sa.CheckConstraint("length(id) BETWEEN 1 AND 200", name="id_length"),
     _sortable("updated_at"),
     sa.Index("ix_session_activity", "tenant_id", "principal_id", "updated_at", "id"),
 )

@@ -1,8 +1,8 @@
 """The console script: what must stand before anything else is imported, and then the command line.
 
-Importing takes a second or two. Without this, a signal in that time would end `expunge up` as if something had gone
-wrong, and a supervisor that stops it early would take it for a crash. And whatever prints, click's own help included,
-finds the standard output of standard_output.py.
+Importing takes a second or two. Without this, a signal in that time would end `expunge up` or `expunge serve` as if
+something had gone wrong, and a supervisor that stops it early would take it for a crash. And whatever prints, click's
+own help included, finds the standard output of standard_output.py.
 """
 
 import os
@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def main() -> None:
     """Run the command that `sys.argv` names."""
-    if _is_up(sys.argv[1:]):
+    if _runs_on(sys.argv[1:]):
         for number in _SIGNALS:
             signal.signal(number, _nothing_begun)
     guard()
@@ -27,14 +27,14 @@ def main() -> None:
     command_line()
 
 
-def _is_up(arguments: Sequence[str]) -> bool:
-    """Whether the command is `up`, whatever options stand before it."""
+def _runs_on(arguments: Sequence[str]) -> bool:
+    """Whether the command runs until a signal ends it, whatever options stand before it."""
     rest = iter(arguments)
     for argument in rest:
         if argument == "--config":
             next(rest, None)
         elif not argument.startswith("-"):
-            return argument == "up"
+            return argument in ("up", "serve")
     return False
 
 

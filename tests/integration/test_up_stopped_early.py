@@ -73,10 +73,11 @@ def test_other_commands_leave_signals_as_they_are(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_up"),
+    ("arguments", "runs_on"),
     [
         (["up"], True),
         (["up", "--json"], True),
+        (["serve", "--port", "0"], True),
         (["--config", "x.toml", "up"], True),
         (["--config=x.toml", "up"], True),
         (["--config", "up", "cases"], False),
@@ -86,5 +87,5 @@ def test_other_commands_leave_signals_as_they_are(tmp_path) -> None:
         ([], False),
     ],
 )
-def test_the_command_is_known_before_anything_is_imported(arguments, is_up) -> None:
-    assert script._is_up(arguments) is is_up
+def test_the_command_is_known_before_anything_is_imported(arguments, runs_on) -> None:
+    assert script._runs_on(arguments) is runs_on
