@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "waive": ("decide", "Decide that entries will not be erased."),
     "pause": ("decide", "Stop the calls of one account."),
     "resume": ("decide", "Let a paused account go on."),
+    "serve": ("serve", "The reference host: conversations over HTTP."),
+    "token": ("token", "Bearer tokens for the reference host."),
 }
 """Name: the module in commands/ that has it, and its line in the overview."""
 
