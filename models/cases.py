@@ -11,10 +11,12 @@ from sqlalchemy.orm import Session
 
 from expunge.models import bell
 from expunge.models.basis import due_date
+from expunge.models.database import Transaction
 from expunge.models.errors import CaseConflict, InvalidCase
 from expunge.models.plain_text import require_plain
 from expunge.models.states import SETTLING_STATUSES, Scope
 from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
+from expunge.models.take_tracked import Owner, Taken, exclude, has_tracked, take_all
 from expunge.models.targets import Target, require_valid
 
 _CHUNK = 1000
@@ -31,8 +33,12 @@ class Opened:
     added: int
     """Entries put into the outbox."""
     known: int
-    """Other targets of the call, which had an entry or a settling receipt in this case already. One that the call
-    names twice is counted once."""
+    """Other targets of the call, which had an entry or a settling receipt in this case already, and tracked objects
+    that had an entry. One that the call names twice is counted once."""
+    shared: int = 0
+    """Tracked objects that stay, since another living subject or conversation has them too."""
+    accounts: frozenset[str] = frozenset()
+    """The lanes of what was added."""
 
 
 def open_case(
@@ -47,6 +53,7 @@ def open_case(
     conversation: str | None = None,
     scope: str | None = None,
     nothing_found: bool = False,
+    inventory: bool = False,
 ) -> Opened:
     """Put everything that must be gone into the outbox, inside the caller's own transaction.
 
@@ -59,14 +66,24 @@ def open_case(
     statutory date counts from it. Default: now, by this machine's clock. `nothing_found` is for a case that has neither
     entries nor receipts; a target that is added later takes it back.
 
+    With `inventory`, everything that was tracked goes into the outbox as well: of the conversation if one is given, of
+    whomever it was; else of the subject. `scope` is then `conversation` or `subject` by default, and what is tracked
+    later joins the open case of scope `subject`. What another living subject or conversation has too stays, and is
+    counted in `shared`; a case of such objects alone is complete, as one for which nothing was found. `nothing_found`
+    then means: if nothing is tracked, say so. Waits for transactions that track for the same subject or conversation:
+    call it early, before you lock rows that they need.
+
     Raises InvalidTarget (with the number of the target, from 1), InvalidCase, or CaseConflict when the case exists
     with another subject, tenant, basis, date, scope or conversation, or something was found for it already.
     """
     wanted = _checked_targets(targets)
-    case = _checked_case(subject, tenant, case_id, basis, received_at, conversation, scope)
-    if wanted and nothing_found:
+    new_scope = _scope_of_inventory(conversation) if inventory and scope is None else scope
+    case = _checked_case(subject, tenant, case_id, basis, received_at, conversation, new_scope)
+    if inventory and case["scope"] == Scope.SUBJECT and conversation is not None:
+        raise InvalidCase("conversation: a case of scope subject takes all of the subject: leave one of the two out")
+    if wanted and nothing_found and not inventory:
         raise InvalidCase("nothing_found: the case has targets, so something was found")
-    if not wanted and not nothing_found:
+    if not wanted and not nothing_found and not inventory:
         raise InvalidCase("targets: there are none; if somebody looked and nothing is there, say nothing_found=True")
 
     if isinstance(where, Session):
@@ -74,10 +91,17 @@ def open_case(
         connection = where.connection()
     else:
         connection = where
+    tx = Transaction(connection)
+    owner = Owner(tenant, subject, conversation) if inventory else None
+    if owner is not None:
+        exclude(tx, owner)  # before the case is locked, which a `track` that joins it needs too
+        if not wanted and not nothing_found:
+            _require_something(tx, case["id"], owner)
     created = _insert_case(connection, case)
     if not created:
         given = {"basis": basis, "received_at": received_at, "scope": scope, "conversation": conversation}
-        _require_same(connection, case, [name for name, value in given.items() if value is not None], nothing_found)
+        said = [name for name, value in given.items() if value is not None or (inventory and name == "conversation")]
+        _require_same(connection, case, said, nothing_found or inventory)
     fresh = wanted if created else _unknown_to_case(connection, case["id"], wanted)
     for start in range(0, len(fresh), _CHUNK):
         connection.execute(
@@ -87,10 +111,30 @@ def open_case(
                 for t in fresh[start : start + _CHUNK]
             ],
         )
-    if nothing_found:
+    taken = Taken() if owner is None else take_all(tx, str(case["id"]), owner)
+    if owner is not None:
+        if not wanted and (nothing_found or taken.shared):
+            close_if_nothing_was_found(connection, case["id"])
+    elif nothing_found:
         _close_as_nothing_found(connection, case["id"], created)
-    bell.announce(where, {target.account for target in fresh})
-    return Opened(str(case["id"]), created, len(fresh), len(wanted) - len(fresh))
+    accounts = taken.accounts.union(target.account for target in fresh)
+    bell.announce(where, accounts)
+    known = len(wanted) - len(fresh) + taken.known
+    return Opened(str(case["id"]), created, len(fresh) + taken.added, known, taken.shared, accounts)
+
+
+def _scope_of_inventory(conversation: str | None) -> Scope:
+    return Scope.SUBJECT if conversation is None else Scope.CONVERSATION
+
+
+def _require_something(tx: Transaction, case_id: object, owner: Owner) -> None:
+    """Before anything is written: a new case must have something in it, or somebody's word that there is nothing."""
+    if not has_tracked(tx, owner) and not tx.first("SELECT 1 FROM erasure_case WHERE id = :id", id=case_id):
+        of = "subject" if owner.conversation is None else "conversation"
+        raise InvalidCase(
+            f"inventory: nothing is tracked of this {of} and tenant, and no targets are given;"
+            " if nothing is there, say nothing_found=True"
+        )
 
 
 def _checked_targets(targets: Iterable[Target]) -> list[Target]:
@@ -160,7 +204,14 @@ def _insert_case(connection: Connection, case: dict[str, object]) -> bool:
     return connection.execute(statement.returning(ErasureCase.__table__.c.id)).first() is not None
 
 
-def _require_same(connection: Connection, case: dict[str, object], given: Sequence[str], nothing_found: bool) -> None:
+def ensure_case(
+    connection: Connection, case_id: str, subject: str, tenant: str | None, scope: Scope, conversation: str | None
+) -> bool:
+    """Open a case without targets, for what is about to be put into it; False if there is one of this id."""
+    return _insert_case(connection, _checked_case(subject, tenant, case_id, None, None, conversation, scope))
+
+
+def _require_same(connection: Connection, case: dict[str, object], given: Sequence[str], may_close: bool) -> None:
     """Whose case it is, and what the caller has `given` about it, must be what it says.
 
     Locks the case as well, so that two calls for one case do not both add the same target. Whoever says that nothing
@@ -168,7 +219,7 @@ def _require_same(connection: Connection, case: dict[str, object], given: Sequen
     """
     table = ErasureCase.__table__
     found = connection.execute(
-        sa.select(table).where(table.c.id == case["id"]).with_for_update(key_share=not nothing_found)
+        sa.select(table).where(table.c.id == case["id"]).with_for_update(key_share=not may_close)
     ).one()
     if (found.tenant, found.subject) != (case["tenant"], case["subject"]):
         raise CaseConflict(f"case {case['id']} exists with another subject or tenant; nothing was written")
@@ -210,7 +261,16 @@ def _unknown_to_case(connection: Connection, case_id: object, wanted: Sequence[T
 
 
 def _close_as_nothing_found(connection: Connection, case_id: object, created: bool) -> None:
-    """The case row is locked, and this second statement sees whatever was inserted before."""
+    what = close_if_nothing_was_found(connection, case_id)
+    if what is not None:
+        if created:
+            connection.execute(sa.delete(ErasureCase).where(ErasureCase.id == case_id))
+        raise CaseConflict(f"case {case_id} has {what}, so something was found; nothing was written")
+
+
+def close_if_nothing_was_found(connection: Connection, case_id: object) -> str | None:
+    """Complete a case that has neither entries nor receipts; else say which it has. The case row is locked, and this
+    second statement sees whatever was inserted before."""
     case, entry, record = ErasureCase, OutboxEntry, ErasureRecord
     found = connection.execute(
         sa.select(
@@ -220,12 +280,10 @@ def _close_as_nothing_found(connection: Connection, case_id: object, created: bo
         )
     ).one()
     if found.entries or found.receipts:
-        if created:
-            connection.execute(sa.delete(case).where(case.id == case_id))
-        what = "entries" if found.entries else "receipts"
-        raise CaseConflict(f"case {case_id} has {what}, so something was found; nothing was written")
+        return "entries" if found.entries else "receipts"
     connection.execute(
         sa.update(case)
         .where(case.id == case_id)
         .values(nothing_found=True, completed_at=sa.func.coalesce(case.completed_at, datetime.now(UTC)))
     )
+    return None
