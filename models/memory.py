@@ -157,6 +157,12 @@ class MemoryTransaction(MemoryReader):
         left = tuple(other for other in case.targets if other != target)
         self.change(cases={**self._state.cases, case_id: replace(case, targets=left)})
 
+    def purge_conversation(
+        self, graph: Graph, conversation: str, *, principal: Principal, expected_version: Any = None
+    ) -> Purged:
+        """Purge in this transaction; what it gives and raises is as in memory_purge.py."""
+        return purge_in_memory(self, graph, conversation, principal=principal, expected_version=expected_version)
+
     def _key(self, table: str, row: Row) -> Key:
         self._rows(table)
         key = tuple(row.get(column) for column in self.store.keys[table])
@@ -248,7 +254,7 @@ class MemoryStore:
     ) -> Purged:
         """Purge in a transaction of its own; what it gives and raises is as in memory_purge.py."""
         with self.transaction() as tx:
-            return purge_in_memory(tx, graph, conversation, principal=principal, expected_version=expected_version)
+            return tx.purge_conversation(graph, conversation, principal=principal, expected_version=expected_version)
 
     def graphs_of(self, table: str) -> list[MemoryGraph]:
         """The graphs whose fence a write to this table meets."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from expunge.models.errors import ConversationPurged, InvalidGraph
 from expunge.models.graph import Graph, Rule
-from expunge.models.graph_live import Edge, LiveGraph, lay_out
+from expunge.models.graph_edges import Edge, LiveGraph, lay_out
 from expunge.models.graph_problems import problems_of
 from expunge.models.graph_schema import LiveColumn, Schema, SchemaTable
 

@@ -8,6 +8,7 @@ from expunge.models.memory_graph import Reach, Row
 from expunge.models.memory_state import MemoryCase, MemoryTombstone
 from expunge.models.purged import Principal, Purged, PurgeStatus
 from expunge.models.targets import Target, require_valid
+from expunge.models.tombstones import case_id_of, may
 
 if TYPE_CHECKING:
     from expunge.models.memory import MemoryTransaction
@@ -36,7 +37,7 @@ def purge_in_memory(
     case_id = case_id_of(graph.name, conversation)
     tombstone = tx.tombstone(graph, conversation)
     if tombstone is not None:
-        if not _is_theirs(graph.root, tombstone.tenant, tombstone.principal, principal):
+        if not may(graph.root, tombstone.tenant, tombstone.principal, principal):
             raise ConversationNotFound("no such conversation")
         return Purged(PurgeStatus.ALREADY_PURGED, case_id=case_id)
     reach = own.reach(tx.state.tables, conversation)
@@ -70,20 +71,10 @@ def purge_in_memory(
     )
 
 
-def case_id_of(graph_name: str, conversation: str) -> str:
-    return f"purge-{graph_name}-{conversation}"
-
-
-def _is_theirs(root: Root, tenant: Any, owner: Any, principal: Principal) -> bool:
-    if root.tenant is not None and (tenant is None or str(tenant) != principal.tenant):
-        return False
-    return root.owner is None or (owner is not None and str(owner) == principal.id)
-
-
 def _authorise(root: Root, row: Row, principal: Principal, expected_version: Any) -> None:
     tenant = None if root.tenant is None else row.get(root.tenant)
     owner = None if root.owner is None else row.get(root.owner)
-    if not _is_theirs(root, tenant, owner, principal):
+    if not may(root, tenant, owner, principal):
         raise ConversationNotFound("no such conversation")
     if expected_version is not None and root.version is not None and row.get(root.version) != expected_version:
         raise VersionConflict("the conversation is not at the expected version: read it again")

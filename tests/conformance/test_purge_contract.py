@@ -1,10 +1,8 @@
 """What every store that purges conversations must hold: in memory, on SQLite and on PostgreSQL."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conformance.purge_memory import MemoryWorld
 from conformance.purge_world import ADA, ADA_ELSEWHERE, BOB, TABLES, Case, Stone, World
 
 from expunge.models.errors import (
@@ -25,21 +23,6 @@ REFUSED = (ConversationPurged, InvalidWrite)
 FILE = Target("openai_eu", "file", "file-abc")
 INDEX = Target("openai_eu", "vector_store", "vs_abc")
 OBJECT = Target("artifacts", "object", "chats/c1/a.png")
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    opened: World
-    if request.param == "memory":
-        opened = MemoryWorld()
-    else:
-        from conformance.purge_sql import SqlWorld
-
-        opened = SqlWorld(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
 def insert(world: World, table: str, **row: Any) -> None:
