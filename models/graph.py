@@ -4,10 +4,52 @@ A host declares the root table and one rule for every table that belongs to it. 
 live database (graph_live.py); only references without a foreign key are declared here. A table that the foreign keys
 reach, or a column that looks like a reference, and that nobody declared, is an error: a migration that forgot the graph
 is found by `expunge graph` before a purge forgets the table.
+
+Everything is a name. A host that has SQLAlchemy's tables or mapped classes gives those instead to the `over` of each
+part, which takes their names at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Mapper, QueryableAttribute
+
+from expunge.models.errors import InvalidGraph
+
+TableLike = str | sa.Table | type[Any]
+"""A table's name, the table, or the class that is mapped to it."""
+ColumnLike = str | sa.Column[Any] | QueryableAttribute[Any]
+"""A column's name, the column, or the attribute that is mapped to it."""
+
+
+def table_name(table: TableLike) -> str:
+    """The name in the database, with the schema if the table has one. Raises InvalidGraph for what has no table."""
+    if isinstance(table, str):
+        return table
+    mapper = sa.inspect(table, raiseerr=False)
+    found = mapper.local_table if isinstance(mapper, Mapper) else table
+    if not isinstance(found, sa.Table):
+        raise InvalidGraph([f"{table!r}: is no table, mapped class or table's name"])
+    return found.fullname
+
+
+def column_name(column: ColumnLike) -> str:
+    """The name in the database, which an attribute need not share. Raises InvalidGraph for what is no column."""
+    return column if isinstance(column, str) else _column(column).name
+
+
+def _column(column: sa.Column[Any] | QueryableAttribute[Any]) -> sa.Column[Any]:
+    found = column.__clause_element__() if isinstance(column, QueryableAttribute) else column
+    if not isinstance(found, sa.Column):
+        raise InvalidGraph([f"{column!r}: is no column, mapped attribute or column's name"])
+    return found
+
+
+def _optional(column: ColumnLike | None) -> str | None:
+    return None if column is None else column_name(column)
 
 
 class Rule(StrEnum):
@@ -30,6 +72,11 @@ class Reference:
     to_column: str | None = None
     """None: its key."""
 
+    @classmethod
+    def over(cls, column: ColumnLike, to: TableLike, to_column: ColumnLike | None = None) -> "Reference":
+        """Of SQLAlchemy's columns and tables. Raises InvalidGraph."""
+        return cls(column_name(column), table_name(to), _optional(to_column))
+
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
@@ -39,6 +86,11 @@ class TargetColumns:
     account: str
     kind: str
     locator: str
+
+    @classmethod
+    def over(cls, account: ColumnLike, kind: ColumnLike, locator: ColumnLike) -> "TargetColumns":
+        """Of SQLAlchemy's columns. Raises InvalidGraph."""
+        return cls(column_name(account), column_name(kind), column_name(locator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +104,19 @@ class Member:
     references: tuple[Reference, ...] = ()
     targets: tuple[TargetColumns, ...] = ()
 
+    @classmethod
+    def over(
+        cls,
+        table: TableLike,
+        rule: Rule = Rule.DELETE,
+        *,
+        why: str | None = None,
+        references: Sequence[Reference] = (),
+        targets: Sequence[TargetColumns] = (),
+    ) -> "Member":
+        """Of a table of SQLAlchemy's. Raises InvalidGraph."""
+        return cls(table_name(table), rule, why, tuple(references), tuple(targets))
+
 
 @dataclass(frozen=True, slots=True)
 class ActiveRun:
@@ -61,6 +126,13 @@ class ActiveRun:
     states: tuple[str, ...]
     key: str = "id"
     state: str = "state"
+
+    @classmethod
+    def over(
+        cls, table: TableLike, states: Sequence[str], *, key: ColumnLike = "id", state: ColumnLike = "state"
+    ) -> "ActiveRun":
+        """Of a table of SQLAlchemy's. Raises InvalidGraph."""
+        return cls(table_name(table), tuple(states), column_name(key), column_name(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +150,29 @@ class Root:
     active_run: ActiveRun | None = None
     targets: tuple[TargetColumns, ...] = ()
 
+    @classmethod
+    def over(
+        cls,
+        table: TableLike,
+        *,
+        key: ColumnLike = "id",
+        tenant: ColumnLike | None = None,
+        owner: ColumnLike | None = None,
+        version: ColumnLike | None = None,
+        active_run: ActiveRun | None = None,
+        targets: Sequence[TargetColumns] = (),
+    ) -> "Root":
+        """Of a table of SQLAlchemy's. Raises InvalidGraph."""
+        return cls(
+            table_name(table),
+            column_name(key),
+            _optional(tenant),
+            _optional(owner),
+            _optional(version),
+            active_run,
+            tuple(targets),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Unrelated:
@@ -86,6 +181,11 @@ class Unrelated:
     table: str
     column: str
     why: str
+
+    @classmethod
+    def over(cls, table: TableLike, column: ColumnLike, why: str) -> "Unrelated":
+        """Of a table of SQLAlchemy's. Raises InvalidGraph."""
+        return cls(table_name(table), column_name(column), why)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,14 +146,23 @@ def _of_the_key(graph: Graph, schema: Schema) -> Iterator[str]:
 
 
 def _of_paths(graph: Graph, live: LiveGraph) -> Iterator[str]:
-    reached = {graph.root.table}
-    while True:
-        more = {name for name, table in live.tables.items() if any(edge.parent in reached for edge in table.edges)}
-        if more <= reached:
-            break
-        reached |= more
-    for name in live.tables:
-        if name not in reached:
+    """Members that a purge could not find the rows of: it goes from the root through what it deletes."""
+    reached: set[str] = set()
+    ahead = {graph.root.table} & set(live.tables)
+    while ahead:
+        reached |= ahead
+        through = {name for name in reached if live.tables[name].rule == Rule.DELETE}
+        ahead = {n for n, table in live.tables.items() if any(edge.parent in through for edge in table.edges)} - reached
+    for name, table in live.tables.items():
+        if name in reached:
+            continue
+        staying = sorted({edge.parent for edge in table.edges if live.tables[edge.parent].rule != Rule.DELETE} - {name})
+        if staying:
+            yield (
+                f"{name}: is reached only through {', '.join(staying)}, whose rows stay, so nothing tells which of its "
+                f"rows belong to a conversation: declare a reference to {graph.root.table}, or take it out"
+            )
+        else:
             yield (
                 f"{name}: no foreign key and no declared reference leads from it to {graph.root.table}: declare the "
                 "column that does, or take it out"
@@ -164,9 +173,14 @@ def _of_rules(live: LiveGraph) -> Iterator[str]:
     """Members whose rule the database would not allow, or not keep."""
     for table in live.tables.values():
         deleted = [edge for edge in table.edges if live.tables[edge.parent].rule == Rule.DELETE]
-        if table.rule == Rule.DETACH:
-            if table.edges and not deleted:
-                yield f"{table.name}: refers to nothing that is deleted, so there is nothing to detach: declare keep"
+        if table.name == live.graph.root.table:
+            for edge in deleted:
+                if edge.on_delete == "CASCADE" and not edge.nullable:
+                    yield (
+                        f"{place(edge)}: refers to {edge.parent} with ON DELETE CASCADE and cannot be NULL, so the "
+                        "purge of one conversation could delete another: let it be NULL, or take the CASCADE away"
+                    )
+        elif table.rule == Rule.DETACH:
             for edge in deleted:
                 if not edge.nullable:
                     yield (

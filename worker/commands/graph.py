@@ -24,8 +24,8 @@ def graph(invocation: Invocation, context: click.Context, name: str | None, as_j
     """Draw how a conversation hangs together: each table with its rule, how it is reached, and what it names at stores.
 
     Below the tree is what is wrong, above all tables and columns that nobody declared. Exit code 1 if anything is, or
-    if the settings have no graph: a host's CI catches the migration that forgot it. Changes nothing, and needs no tables
-    of Expunge.
+    if the settings have no graph: a host's CI catches the migration that forgot it. Changes nothing, and needs none of
+    Expunge's tables.
 
     With --json one object for the root, each member and each problem.
 
