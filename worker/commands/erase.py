@@ -38,6 +38,8 @@ class _DryRun(Exception):
 )
 @click.option("--received-at", metavar="TIME", type=MOMENT, help="When it was asked for (ISO 8601).  [default: now]")
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; write nothing.")
+@click.option("--tracked", is_flag=True, help="Everything in the inventory of the subject, or of --conversation.")
+@click.option("--conversation", metavar="C", type=TEXT, help="With --tracked: of this conversation alone.")
 @click.option("--nothing-found", is_flag=True, help="Somebody looked, and there is nothing to erase.")
 @json_option
 @click.argument("file", type=click.File("rb"), required=False)
@@ -51,6 +53,8 @@ def erase(
     basis: str | None,
     received_at: datetime | None,
     dry_run: bool,
+    tracked: bool,
+    conversation: str | None,
     nothing_found: bool,
     as_json: bool,
     file: BinaryIO | None,
@@ -67,14 +71,21 @@ def erase(
     exists, targets that it knows already are left out and it is open again for new ones; another subject, basis or date
     than it has is an error, and so is --nothing-found if it has entries or receipts. --json prints the case's row.
 
+    With --tracked, with FILE or without, what the application tracked of the subject and tenant goes into the outbox
+    too, or what it tracked of one conversation. What another living subject or conversation has as well stays, and is
+    counted as shared. --nothing-found then means: if nothing is tracked, say so.
+
     \b
     Examples:
       expunge erase --subject u-88213 --basis gdpr targets.jsonl
       my-inventory u-88213 | expunge erase --subject u-88213 --tenant acme --case 88213 -
+      expunge erase --subject u-88213 --tenant acme --basis gdpr --tracked
       expunge erase --subject u-88214 --basis ccpa --received-at 2026-10-18 --nothing-found
     """
-    if (file is None) != nothing_found:
-        raise click.UsageError("give either FILE (- is standard input) or --nothing-found")
+    if conversation is not None and not tracked:
+        raise click.UsageError("--conversation: needs --tracked")
+    if (file is None) != nothing_found and not tracked:
+        raise click.UsageError("give FILE (- is standard input), --tracked or --nothing-found")
     if received_at is not None and received_at > datetime.now(UTC) + _CLOCKS_DIFFER:
         raise click.BadParameter(f"{received_at:%Y-%m-%d} is in the future", param_hint="'--received-at'")
     database = invocation.database
@@ -88,17 +99,20 @@ def erase(
         basis=basis,
         received_at=received_at,
         targets=targets,
+        conversation=conversation,
         nothing_found=nothing_found,
+        inventory=tracked,
     )
     if opened.added and not dry_run:
         # the ring that open_case has announced comes a moment after the commit, and this process may be gone by then
-        bell.ring({target.account for target in targets})
+        bell.ring(set(opened.accounts))
     if dry_run and case is None:
         row["id"] = None  # it was made up for this run only
+    row["shared"] = opened.shared
     if as_json:
         output.print_json([[{**row, "dry_run": True} if dry_run else row]])
     else:
-        output.say(_told(opened, row, len(targets), dry_run))
+        output.say(_told(opened, row, len(targets) - len(set(targets)), dry_run))
 
 
 def _read(file: BinaryIO, settings: Settings) -> list[Target]:
@@ -141,8 +155,7 @@ def _open(
     return opened, row
 
 
-def _told(opened: Opened, row: dict[str, Any], lines: int, dry_run: bool) -> str:
-    repeated = lines - opened.added - opened.known
+def _told(opened: Opened, row: dict[str, Any], repeated: int, dry_run: bool) -> str:
     would = "would be " if dry_run else ""
     case = "The case" if row["id"] is None else f"Case {output.shown(row['id'])}"
     parts = [f"{case} {would}opened" if opened.created else f"{case} exists"]
@@ -153,6 +166,11 @@ def _told(opened: Opened, row: dict[str, Any], lines: int, dry_run: bool) -> str
         parts.append(f"{known} not added: in this case's outbox already, or closed by a receipt of it")
     if repeated:
         parts.append(f"{output.plural(repeated, 'line')} not added: the same target as an earlier line")
+    if opened.shared:
+        left = output.plural(opened.shared, "tracked object")
+        parts.append(
+            f"{left} left, which another living subject or conversation has too (`expunge inventory --shared`)"
+        )
     if row["nothing_found"]:
         parts.append("nothing was found, so it is complete")
     if row["due_at"] is not None:
