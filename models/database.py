@@ -10,6 +10,7 @@
 import json
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -244,3 +245,18 @@ def is_unreachable(error: BaseException) -> bool:
     if error.connection_invalidated or isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError)):
         return True
     return isinstance(error, sa.exc.InternalError) and "read-only" in str(error.orig)
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether another process had SQLite's lock for longer than we wait. It is unreachable then, and no more than that:
+    whoever has the lock will give it back, or be ended."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def describe_trouble(error: BaseException) -> str:
+    """What is wrong with the database, to be read after its name; one line, without statement and parameters."""
+    if is_locked(error):
+        return "is locked by another process: try again when that is done, or end it"
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return f"cannot be used: {lines[0] if lines else type(error).__name__}"

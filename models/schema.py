@@ -21,7 +21,10 @@ def _config(connection: Connection | None = None) -> Config:
 
 
 def migrate(database: Database, revision: str = "head") -> None:
-    """Create or upgrade the tables. Safe when several processes do it at once."""
+    """Create or upgrade the tables. Safe when several processes do it at once; if there is nothing to do, it waits for
+    no lock."""
+    if revision == "head" and current(database) == head():
+        return
     with database.engine.begin() as connection:
         if database.dialect == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")

@@ -8,7 +8,7 @@ from kombu import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from expunge.models import schema
-from expunge.models.database import Database
+from expunge.models.database import Database, describe_trouble
 from expunge.models.errors import ConfigurationError, SchemaError
 from expunge.models.health import Health, read_health
 from expunge.models.lanes import Lane
@@ -73,8 +73,7 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
         yield Line("database", False, str(error))
         return
     except SQLAlchemyError as error:
-        lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-        yield Line("database", False, f"cannot be used: {lines[0] if lines else type(error).__name__}")
+        yield Line("database", False, describe_trouble(error))
         return
     yield Line("database", True, f"{health.version}, tables of version {schema.head()}")
     yield _due(health)

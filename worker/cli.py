@@ -107,16 +107,13 @@ def _database_trouble(error: Exception) -> str | None:
 
     if not isinstance(error, SQLAlchemyError):
         return None
-    from expunge.models.database import is_unreachable
+    from expunge.models.database import describe_trouble, is_unreachable
     from expunge.models.errors import translate
 
     known = translate(error)
     if known is not None:
         return str(known)
-    if not is_unreachable(error):
-        return None
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return f"the database cannot be used: {lines[0] if lines else type(error).__name__}"
+    return f"the database {describe_trouble(error)}" if is_unreachable(error) else None
 
 
 @click.group(

@@ -28,7 +28,7 @@ from expunge.worker.demo_stores import (
     Stores,
     demo_stores,
 )
-from expunge.worker.run import prepare, run
+from expunge.worker.run import OnLook, prepare, run
 from expunge.worker.settings import Settings
 from expunge.worker.signals import StopSignals
 
@@ -84,9 +84,7 @@ class Story:
 
 
 @contextmanager
-def demo(
-    signals: StopSignals, *, on_ready: Callable[[Stores], None], on_look: Callable[[Database], None]
-) -> Iterator[Story]:
+def demo(signals: StopSignals, *, on_ready: Callable[[Stores], None], on_look: OnLook) -> Iterator[Story]:
     """Run the whole story; stores and files are gone at the end. `on_ready` is told before anything is erased."""
     with tempfile.TemporaryDirectory(prefix="expunge-demo-") as directory, demo_stores() as stores:
         on_ready(stores)

@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, stop_never, wait_fixed
 
 from expunge.models import schema
-from expunge.models.database import Database, is_unreachable
+from expunge.models.database import Database, is_locked, is_unreachable
 from expunge.models.errors import ExpungeError
 from expunge.models.idle import Standing, can_move, standing
 from expunge.tasks.sweep import sweep
@@ -22,7 +24,11 @@ LOOK_SECONDS = 0.25
 _LOOK_SHARE = 10
 """A look that takes long is made less often, so that it takes a tenth of the time at the most."""
 
+OnLook = Callable[[Database, bool], None]
+"""Looks at the database; the second is True when it is the last look."""
+
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 class Ending(Enum):
@@ -57,17 +63,31 @@ def prepare(database: Database) -> None:
     schema.require(database)
 
 
+def when_unlocked(work: Callable[[], T], timeout: float | None = None) -> T:
+    """Do it, again and again while another process has SQLite locked, for `timeout` seconds at the most: who is about
+    to work need not end because somebody else is slow. Raises what the last try raised."""
+    retrying = Retrying(
+        retry=retry_if_exception(is_locked),
+        wait=wait_fixed(LOOK_SECONDS),
+        stop=stop_never if timeout is None else stop_after_delay(timeout),
+        before_sleep=lambda _: log.warning("database.locked"),
+        reraise=True,
+    )
+    return retrying(work)
+
+
 def run(
     settings: Settings,
     signals: StopSignals,
     *,
     until_idle: bool = False,
     timeout: float | None = None,
-    on_look: Callable[[Database], None] = lambda database: None,
+    on_look: OnLook = lambda database, last: None,
 ) -> Ran:
     """Run worker and beat until a signal, the timeout in seconds, or until nothing is left that can move by itself
-    within `retry_max_seconds`; then the last step is a sweep. `on_look` is called about four times a second, and once
-    when all is settled. Raises WorkerEnded, or what the database raises at the beginning and the end."""
+    within `retry_max_seconds`; then the last step is a sweep. `on_look` is called about four times a second, and at
+    last when all is settled. A database that is away is waited for; once a signal came or the time is up, what it
+    raises is raised. Raises WorkerEnded."""
     ends = None if timeout is None else time.monotonic() + timeout
     with Embedded(settings) as embedded:
         database = embedded.runtime.database
@@ -77,9 +97,24 @@ def run(
             embedded.stopping()
             log.info("run.stopping")
             embedded.stop()
-        on_look(database)
-        with database.read() as tx:
-            return Ran(ending, standing(tx))
+
+        def last_look() -> Standing:
+            on_look(database, True)
+            with database.read() as tx:
+                return standing(tx)
+
+        def pause(seconds: float) -> None:
+            signals.wait(seconds)
+
+        retrying = Retrying(
+            retry=retry_if_exception(is_unreachable),
+            wait=wait_fixed(LOOK_SECONDS),
+            stop=lambda _: signals.asked or (ends is not None and time.monotonic() >= ends),
+            sleep=pause,
+            before_sleep=lambda _: log.warning("database.unreachable"),
+            reraise=True,
+        )
+        return Ran(ending, retrying(last_look))
 
 
 def _wait(
@@ -88,7 +123,7 @@ def _wait(
     embedded: Embedded,
     until_idle: bool,
     ends: float | None,
-    on_look: Callable[[Database], None],
+    on_look: OnLook,
 ) -> Ending:
     database = embedded.runtime.database
     away = False
@@ -97,7 +132,7 @@ def _wait(
         if not embedded.alive:
             raise WorkerEnded("the worker ended by itself: its log says why")
         try:
-            on_look(database)
+            on_look(database, False)
             if until_idle and _is_idle(settings, embedded):
                 return Ending.IDLE
             away = False

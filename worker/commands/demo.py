@@ -44,10 +44,10 @@ def demo(as_json: bool) -> None:
     tally = Tally()
     followers: list[ReceiptFollower] = []
 
-    def look(database: Database) -> None:
+    def look(database: Database, last: bool) -> None:
         if not followers:
             followers.append(ReceiptFollower(database))
-        for rows in followers[0].look():
+        for rows in followers[0].look(last=last):
             tally.add(rows)
         bar.update(database)
 

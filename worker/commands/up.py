@@ -1,5 +1,7 @@
 """expunge up."""
 
+import time
+
 import click
 
 from expunge.models.database import Database
@@ -9,7 +11,7 @@ from expunge.worker.logging import configure_logging
 from expunge.worker.output import print_json
 from expunge.worker.parameters import SECONDS
 from expunge.worker.progress import Bar, Tally, summarise
-from expunge.worker.run import prepare, run
+from expunge.worker.run import prepare, run, when_unlocked
 from expunge.worker.signals import StopSignals
 
 SOMETHING_LEFT = 3
@@ -37,13 +39,21 @@ def up(invocation: Invocation, context: click.Context, until_idle: bool, timeout
     """
     settings = invocation.settings
     configure_logging(settings.log_level)
-    prepare(invocation.any_database)
-    follower = ReceiptFollower(invocation.any_database)
+    database = invocation.any_database
+    began = time.monotonic()
+
+    def begin() -> ReceiptFollower:
+        prepare(database)
+        return ReceiptFollower(database)
+
+    follower = when_unlocked(begin, timeout)
+    if timeout is not None:
+        timeout = max(0.0, timeout - (time.monotonic() - began))
     tally = Tally()
     # until here nothing was begun, and a signal ends the process at once (start.py)
     with StopSignals() as signals, Bar(tally, shown=False if as_json else None) as bar:
 
-        def look(database: Database, last: bool = False) -> None:
+        def look(database: Database, last: bool) -> None:
             for rows in follower.look(last=last):
                 tally.add(rows)
                 if as_json:
@@ -51,7 +61,6 @@ def up(invocation: Invocation, context: click.Context, until_idle: bool, timeout
             bar.update(database)
 
         ran = run(settings, signals, until_idle=until_idle, timeout=timeout, on_look=look)
-        look(invocation.any_database, last=True)
     if not as_json:
         summarise(ran, tally)
     if until_idle and not signals.asked and not ran.nothing_left:
