@@ -18,7 +18,7 @@ class Edge:
     nullable: bool
     """Every column may be NULL."""
     foreign_key: str | None
-    """Name of the constraint, empty if it has none; None: declared, without a foreign key."""
+    """Name of the constraint, empty if it has none and on SQLite; None: declared, without a foreign key."""
     deferrable: bool = False
     on_delete: str | None = None
     """`CASCADE`, `SET NULL` …; None: NO ACTION, or no foreign key."""

@@ -1,14 +1,14 @@
 """What a live database says of its tables: columns, keys and foreign keys, in one form for SQLite and PostgreSQL.
 
-Only what SQLAlchemy's inspector leaves open is decided here: which schemas are looked at, how a table is named (bare in
-the connection's own schema, `schema.table` elsewhere), that a partition is no table of its own, and that SQLite takes
-no notice of case.
+A table is named bare in the connection's own schema, and `schema.table` elsewhere; every schema is looked at. A
+partition is no table of its own, and SQLite takes no notice of case. Keys of PostgreSQL are read by SQLAlchemy's inspector. The
+rest is not: it warns of each type that SQLAlchemy does not know, and of each index over an expression, and a host may
+have made warnings errors; of SQLite's foreign keys it loses ON DELETE where a column's own REFERENCES has it.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,11 +37,13 @@ class ForeignKey:
     """One foreign key of a table."""
 
     name: str
-    """Empty if it has none."""
+    """Empty if it has none, and on SQLite, which does not tell."""
     columns: tuple[str, ...]
     parent: str
     parent_columns: tuple[str, ...]
     deferrable: bool
+    """Whether it can be looked at as late as the commit. Any can on SQLite, by PRAGMA defer_foreign_keys, but for
+    RESTRICT."""
     on_delete: str | None
     """`CASCADE`, `SET NULL` …; None for NO ACTION."""
 
@@ -102,8 +104,6 @@ FROM sqlite_master t, pragma_table_xinfo(t.name) c
 WHERE t.type = 'table' AND t.name NOT GLOB 'sqlite_*' AND c.hidden <> 1
 ORDER BY t.name, c.cid
 """
-"""The inspector warns of each type that SQLAlchemy does not know, and of each index over an expression, and a host may
-have made warnings errors. No type is needed here."""
 _POSTGRES_UNIQUE = """
 SELECT n.nspname, c.relname, i.indexrelid, a.attname
 FROM pg_index i
@@ -113,6 +113,18 @@ CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
 WHERE i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
 ORDER BY i.indexrelid, k.place
+"""
+_SQLITE_KEYS = """
+SELECT t.name, c.name
+FROM sqlite_master t, pragma_table_info(t.name) c
+WHERE t.type = 'table' AND c.pk
+ORDER BY t.name, c.pk
+"""
+_SQLITE_FOREIGN = """
+SELECT t.name, f.id, f."from", f."table", f."to", f.on_delete
+FROM sqlite_master t, pragma_foreign_key_list(t.name) f
+WHERE t.type = 'table'
+ORDER BY t.name, f.id, f.seq
 """
 _SQLITE_UNIQUE = """
 SELECT NULL, t.name, l.name, i.name
@@ -142,99 +154,90 @@ def _read_postgres(connection: Connection) -> tuple[list[SchemaTable], Mapping[s
     # not the inspector's default_schema_name: this connection may have set a search_path of its own
     path = list(connection.exec_driver_sql("SELECT unnest(current_schemas(false))").scalars())
     columns = _columns(connection, _POSTGRES_COLUMNS)
-
-    def named(schema: str | None, table: str) -> str:
-        return table if path and schema == path[0] else f"{schema}.{table}"
-
-    def parent(schema: str | None, key: Mapping[str, Any]) -> str:
-        # without a schema it is one that the search_path finds
-        places = [key["referred_schema"]] if key["referred_schema"] else [*path, schema]
-        table = key["referred_table"]
-        return named(next((place for place in places if (place, table) in columns), schema), table)
-
-    partitions = {
-        named(schema, table): named(root_schema, root)
-        for schema, table, root_schema, root in connection.exec_driver_sql(_POSTGRES_PARTITIONS)
-    }
-    return _tables(connection, columns, _unique(connection, _POSTGRES_UNIQUE), named, parent), partitions
-
-
-def _read_sqlite(connection: Connection) -> tuple[list[SchemaTable], Mapping[str, str]]:
-    columns = _columns(connection, _SQLITE_COLUMNS)
-    real = {table.casefold(): table for _, table in columns}
-
-    def named(_: str | None, table: str) -> str:
-        return table
-
-    def parent(_: str | None, key: Mapping[str, Any]) -> str:
-        name: str = key["referred_table"]
-        return real.get(name.casefold(), name)
-
-    found = _tables(connection, columns, _unique(connection, _SQLITE_UNIQUE), named, parent)
-    by_name = {table.name: table for table in found}
-    return [_real_columns(table, by_name) for table in found], {}
-
-
-def _real_columns(table: SchemaTable, tables: Mapping[str, SchemaTable]) -> SchemaTable:
-    """SQLite gives a foreign key's columns as its author wrote them, in whatever case."""
-
-    def real(name: str, columns: tuple[str, ...]) -> tuple[str, ...]:
-        known = {column.casefold(): column for column in tables[name].columns} if name in tables else {}
-        return tuple(known.get(column.casefold(), column) for column in columns)
-
-    keys = tuple(
-        ForeignKey(
-            key.name,
-            real(table.name, key.columns),
-            key.parent,
-            real(key.parent, key.parent_columns),
-            key.deferrable,
-            key.on_delete,
-        )
-        for key in table.foreign_keys
-    )
-    return SchemaTable(table.name, table.columns, table.key, table.unique, keys)
-
-
-def _tables(
-    connection: Connection,
-    columns: Mapping[_Place, Mapping[str, LiveColumn]],
-    unique: Mapping[_Place, frozenset[tuple[str, ...]]],
-    named: Callable[[str | None, str], str],
-    parent: Callable[[str | None, Mapping[str, Any]], str],
-) -> list[SchemaTable]:
+    unique = _unique(connection, _POSTGRES_UNIQUE)
     inspector: Inspector = sa.inspect(connection)
     keys: dict[Any, Any] = {}
     foreign: dict[Any, Any] = {}
     for schema in {schema for schema, _ in columns}:
         keys |= inspector.get_multi_pk_constraint(schema, kind=ObjectKind.TABLE)
         foreign |= inspector.get_multi_foreign_keys(schema, kind=ObjectKind.TABLE)
-    return [
+
+    def named(schema: str | None, table: str) -> str:
+        return table if path and schema == path[0] else f"{schema}.{table}"
+
+    def foreign_key(schema: str | None, key: Mapping[str, Any]) -> ForeignKey:
+        # without a schema it is one that the search_path finds
+        places = [key["referred_schema"]] if key["referred_schema"] else [*path, schema]
+        table = key["referred_table"]
+        return ForeignKey(
+            name=key["name"] or "",
+            columns=tuple(key["constrained_columns"]),
+            parent=named(next((place for place in places if (place, table) in columns), schema), table),
+            parent_columns=tuple(key["referred_columns"]),
+            deferrable=bool(key["options"].get("deferrable")),
+            on_delete=key["options"].get("ondelete"),
+        )
+
+    tables = [
         SchemaTable(
             name=named(*place),
             columns=found,
             key=tuple((keys.get(place) or {}).get("constrained_columns", ())),
             unique=unique.get(place, frozenset()),
-            foreign_keys=_foreign_keys(foreign.get(place, ()), partial(parent, place[0])),
+            foreign_keys=_in_order(foreign_key(place[0], key) for key in foreign.get(place, ())),
         )
         for place, found in columns.items()
     ]
+    partitions = {
+        named(schema, table): named(root_schema, root)
+        for schema, table, root_schema, root in connection.exec_driver_sql(_POSTGRES_PARTITIONS)
+    }
+    return tables, partitions
 
 
-def _foreign_keys(
-    found: Sequence[Mapping[str, Any]], parent: Callable[[Mapping[str, Any]], str]
-) -> tuple[ForeignKey, ...]:
-    keys = [
-        ForeignKey(
-            name=key["name"] or "",
-            columns=tuple(key["constrained_columns"]),
-            parent=parent(key),
-            parent_columns=tuple(key["referred_columns"]),
-            deferrable=bool(key["options"].get("deferrable")),
-            on_delete=key["options"].get("ondelete"),
+def _read_sqlite(connection: Connection) -> tuple[list[SchemaTable], Mapping[str, str]]:
+    columns = {table: found for (_, table), found in _columns(connection, _SQLITE_COLUMNS).items()}
+    unique = _unique(connection, _SQLITE_UNIQUE)
+    keys: dict[str, tuple[str, ...]] = {}
+    for table, column in connection.exec_driver_sql(_SQLITE_KEYS):
+        keys[table] = (*keys.get(table, ()), column)
+    real = {table.casefold(): table for table in columns}
+    real_columns = {table: {column.casefold(): column for column in found} for table, found in columns.items()}
+
+    def spelled(table: str, column: str) -> str:
+        """A foreign key has names as its author wrote them, in whatever case."""
+        return real_columns.get(table, {}).get(column.casefold(), column)
+
+    foreign: dict[str, dict[int, ForeignKey]] = {}
+    for child, number, column, said, to, action in connection.exec_driver_sql(_SQLITE_FOREIGN):
+        parent = real.get(said.casefold(), said)
+        ours = foreign.setdefault(child, {})
+        before = ours.get(number)
+        ours[number] = ForeignKey(
+            name="",
+            columns=(*(before.columns if before else ()), spelled(child, column)),
+            parent=parent,
+            # without columns it is the parent's primary key
+            parent_columns=keys.get(parent, ())
+            if to is None
+            else (*(before.parent_columns if before else ()), spelled(parent, to)),
+            deferrable=action != "RESTRICT",
+            on_delete=None if action == "NO ACTION" else action,
         )
-        for key in found
+    tables = [
+        SchemaTable(
+            name=table,
+            columns=found,
+            key=keys.get(table, ()),
+            unique=unique.get((None, table), frozenset()),
+            foreign_keys=_in_order(foreign.get(table, {}).values()),
+        )
+        for table, found in columns.items()
     ]
+    return tables, {}
+
+
+def _in_order(keys: Iterable[ForeignKey]) -> tuple[ForeignKey, ...]:
     return tuple(sorted(keys, key=lambda key: (key.columns, key.name)))
 
 
