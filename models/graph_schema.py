@@ -1,9 +1,10 @@
 """What a live database says of its tables: columns, keys and foreign keys, in one form for SQLite and PostgreSQL.
 
 A table is named bare in the connection's own schema, and `schema.table` elsewhere; every schema is looked at. A
-partition is no table of its own, and SQLite takes no notice of case. Keys of PostgreSQL are read by SQLAlchemy's inspector. The
-rest is not: it warns of each type that SQLAlchemy does not know, and of each index over an expression, and a host may
-have made warnings errors; of SQLite's foreign keys it loses ON DELETE where a column's own REFERENCES has it.
+partition is no table of its own, and SQLite takes no notice of case. SQLAlchemy's inspector reads the keys of
+PostgreSQL, and nothing else: it warns of each type that SQLAlchemy does not know, and of each index over an expression,
+and a host may have made warnings errors; of SQLite's foreign keys it loses ON DELETE where a column's own REFERENCES
+has it.
 """
 
 import hashlib
