@@ -49,9 +49,7 @@ class ImportedGraph:
         except Exception as error:
             raise ConfigurationError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
         if not isinstance(found, Graph):
-            raise ConfigurationError(
-                f"{where} is a {type(found).__name__}, and must be a Graph of expunge.models.graph"
-            )
+            raise ConfigurationError(f"{where} is no Graph of expunge.models.graph, but of type {type(found).__name__}")
         if found.name != self.name:
             raise ConfigurationError(f"{where} has the name {found.name!r}: write [graphs.{found.name}]")
         return found
