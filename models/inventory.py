@@ -69,7 +69,7 @@ def track(
     require_valid(target)
     _require_owner(subject, tenant, conversation, region)
     _require_times(created_at, expires_at)
-    if derived_from is not None and (not isinstance(derived_from, int) or not 0 < derived_from < 2**63):
+    if derived_from is not None and (type(derived_from) is not int or not 0 < derived_from < 2**63):
         raise InvalidTarget("derived_from: the id of a tracked object")
 
     connection = where.connection() if isinstance(where, Session) else where
