@@ -11,8 +11,11 @@ takes its entries: such an entry counts as in flight, since a mark may be what h
 
 from collections.abc import Sequence
 
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
 from expunge.models.database import Transaction
-from expunge.models.errors import InvalidDecision
+from expunge.models.errors import Held, InvalidDecision
 from expunge.models.plain_text import require_plain
 
 _COVERS = (
@@ -112,3 +115,21 @@ def _decide(tx: Transaction, decision: str, hold_id: int, by: str, why: str) -> 
         why=why,
         hold=hold_id,
     )
+
+
+def require_unheld(connection: Connection, *, tenant: str | None, subject: str, conversation: str) -> None:
+    """Raises Held if a standing hold covers the subject or the conversation."""
+    covered = (
+        "SELECT 1 FROM erasure_hold h, (SELECT CAST(:tenant AS text) AS tenant, CAST(:subject AS text) AS subject,"
+        f" CAST(:conversation AS text) AS conversation) c WHERE {_COVERS} LIMIT 1"
+    )
+    values = {"tenant": tenant, "subject": subject, "conversation": conversation}
+    if connection.execute(text(covered), values).first() is not None:
+        raise Held("a legal hold covers the conversation: nothing was deleted")
+
+
+def keep_holds_out(connection: Connection) -> None:
+    """Let no hold be placed or released until the transaction has ended, and wait for those that are being placed. Take
+    it before any row: whoever places a hold may want that row. On SQLite there is one writer at a time anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE erasure_hold IN SHARE MODE"))
