@@ -115,7 +115,7 @@ def test_every_block_is_known():
         "python": 2,
         "sql": 1,
         "sh": 2,
-        "toml": 1,
+        "toml": 2,
     }
 
 
