@@ -136,3 +136,27 @@ def test_nothing_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "expunge.toml").write_text(f'database_url = "sqlite:///not_there.db"\n{GRAPH}')
     assert "not_there.db does not exist: correct database_url" in run("--json", code=1).stderr
     assert not (tmp_path / "not_there.db").exists()
+
+
+README_TABLES = """
+CREATE TABLE session (id text PRIMARY KEY, tenant_id text);
+CREATE TABLE run (id text PRIMARY KEY, session_id text NOT NULL REFERENCES session (id), state text);
+CREATE TABLE memory (id text PRIMARY KEY, source_session_id text);
+CREATE TABLE artifact (id text PRIMARY KEY, run_id text REFERENCES run (id), bucket_key text);
+CREATE TABLE skill_revision (id text PRIMARY KEY, authoring_run_id text REFERENCES run (id));
+CREATE TABLE invoice (id text PRIMARY KEY, session_id text);
+CREATE TABLE web_login (id text PRIMARY KEY, session_id text)
+"""
+
+
+def test_the_graph_of_the_readme(tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    settings = next(block for block in readme.split("```toml\n") if block.startswith("[graphs")).partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "expunge.toml").write_text(f'database_url = "{sqlite_url}"\n{settings}')
+    database = Database.open(sqlite_url)
+    with database.begin() as tx:
+        for statement in README_TABLES.split(";"):
+            tx.connection.exec_driver_sql(statement)
+    database.close()
+    assert "Graph sessions: 6 tables, all is well." in run().stdout
