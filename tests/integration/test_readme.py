@@ -91,7 +91,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    (settings,) = _blocks("toml")
+    settings = "\n".join(_blocks("toml"))
     (tmp_path / "expunge.toml").write_text(settings)
     with demo_stores() as stores:
         yield Host(
