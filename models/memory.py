@@ -158,10 +158,23 @@ class MemoryTransaction(MemoryReader):
         self.change(cases={**self._state.cases, case_id: replace(case, targets=left)})
 
     def purge_conversation(
-        self, graph: Graph, conversation: str, *, principal: Principal, expected_version: Any = None
+        self,
+        graph: Graph,
+        conversation: str,
+        *,
+        principal: Principal,
+        expected_version: Any = None,
+        reserve_absent: bool = True,
     ) -> Purged:
         """Purge in this transaction; what it gives and raises is as in memory_purge.py."""
-        return purge_in_memory(self, graph, conversation, principal=principal, expected_version=expected_version)
+        return purge_in_memory(
+            self,
+            graph,
+            conversation,
+            principal=principal,
+            expected_version=expected_version,
+            reserve_absent=reserve_absent,
+        )
 
     def _key(self, table: str, row: Row) -> Key:
         self._rows(table)
@@ -250,11 +263,23 @@ class MemoryStore:
         return MemorySnapshot(self._state)
 
     def purge_conversation(
-        self, graph: Graph, conversation: str, *, principal: Principal, expected_version: Any = None
+        self,
+        graph: Graph,
+        conversation: str,
+        *,
+        principal: Principal,
+        expected_version: Any = None,
+        reserve_absent: bool = True,
     ) -> Purged:
         """Purge in a transaction of its own; what it gives and raises is as in memory_purge.py."""
         with self.transaction() as tx:
-            return tx.purge_conversation(graph, conversation, principal=principal, expected_version=expected_version)
+            return tx.purge_conversation(
+                graph,
+                conversation,
+                principal=principal,
+                expected_version=expected_version,
+                reserve_absent=reserve_absent,
+            )
 
     def graphs_of(self, table: str) -> list[MemoryGraph]:
         """The graphs whose fence a write to this table meets."""

@@ -2,16 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from expunge.models.errors import ConversationNotFound, Held, RunActive, VersionConflict
+from expunge.models.errors import ConversationNotFound, Held, InvalidCase, InvalidGraph, RunActive, VersionConflict
 from expunge.models.graph import Graph, Root, TargetColumns
 from expunge.models.memory_graph import Reach, Row
 from expunge.models.memory_state import MemoryCase, MemoryTombstone
+from expunge.models.plain_text import require_plain
+from expunge.models.purge_targets import UNUSABLE
 from expunge.models.purged import Principal, Purged, PurgeStatus
-from expunge.models.targets import Target, require_valid
+from expunge.models.tables import MAX_ACCOUNT, MAX_LOCATOR_BYTES
+from expunge.models.targets import Target
 from expunge.models.tombstones import case_id_of, may
 
 if TYPE_CHECKING:
     from expunge.models.memory import MemoryTransaction
+
+MAX_KIND = 64
+MAX_TEXT = 1000
+"""Characters, as models/cases.py takes them."""
 
 
 def purge_in_memory(
@@ -21,19 +28,22 @@ def purge_in_memory(
     *,
     principal: Principal,
     expected_version: Any = None,
+    reserve_absent: bool = True,
 ) -> Purged:
     """Remove a conversation for ever, inside the caller's transaction; the same results and errors as the purge of a
-    database.
+    database, but for ConversationBusy: whoever has the transaction is alone. Whatever it raises, nothing was changed.
 
-    Raises ConversationNotFound, VersionConflict, RunActive, Held, or InvalidTarget for a row that names something to
-    erase which no store can have. Then nothing was changed.
+    Raises InvalidGraph, InvalidCase, ConversationNotFound, VersionConflict, RunActive or Held.
     """
     store = tx.store
     own = store.graphs.get(graph.name)
     if not store.fenced or own is None or own.graph != graph:
         why = "the store is not fenced" if not store.fenced else f"the store was not made with this graph {graph.name}"
         return Purged(PurgeStatus.UNSUPPORTED, reason=f"{why}: rows could be written back")
+    if expected_version is not None and graph.root.version is None:
+        raise InvalidGraph([f"graph {graph.name}: expected_version needs a version column of the root"])
     conversation = str(conversation)
+    _require_text(conversation=conversation, subject=principal.id, tenant=principal.tenant)
     case_id = case_id_of(graph.name, conversation)
     tombstone = tx.tombstone(graph, conversation)
     if tombstone is not None:
@@ -41,6 +51,8 @@ def purge_in_memory(
             raise ConversationNotFound("no such conversation")
         return Purged(PurgeStatus.ALREADY_PURGED, case_id=case_id)
     reach = own.reach(tx.state.tables, conversation)
+    if not reach.doomed[graph.root.table] and not reserve_absent:
+        raise ConversationNotFound("no such conversation")
     for row in reach.doomed[graph.root.table].values():
         _authorise(graph.root, row, principal, expected_version)
     _require_idle(graph.root, reach)
@@ -76,7 +88,8 @@ def _authorise(root: Root, row: Row, principal: Principal, expected_version: Any
     owner = None if root.owner is None else row.get(root.owner)
     if not may(root, tenant, owner, principal):
         raise ConversationNotFound("no such conversation")
-    if expected_version is not None and root.version is not None and row.get(root.version) != expected_version:
+    version = None if root.version is None else row.get(root.version)
+    if expected_version is not None and version != expected_version and str(version) != str(expected_version):
         raise VersionConflict("the conversation is not at the expected version: read it again")
 
 
@@ -90,15 +103,18 @@ def _require_idle(root: Root, reach: Reach) -> None:
 
 
 def _targets(graph: Graph, reach: Reach) -> tuple[Target, ...]:
+    """As purge_targets.py: a locator of the wrong shape is not lost; for what no outbox can hold, a person is told."""
     declared = {graph.root.table: graph.root.targets, **{member.table: member.targets for member in graph.members}}
     found: dict[Target, None] = {}
     for table, rows in reach.doomed.items():
-        for row in rows.values():
-            for columns in declared[table]:
-                target = _target(columns, row)
-                if target is not None:
-                    require_valid(target)
-                    found[target] = None
+        for columns in declared[table]:
+            for target in filter(None, (_target(columns, row) for row in rows.values())):
+                fits = (
+                    1 <= len(target.account) <= MAX_ACCOUNT
+                    and 1 <= len(target.kind) <= MAX_KIND
+                    and 1 <= len(target.locator.encode(errors="surrogatepass")) <= MAX_LOCATOR_BYTES
+                )
+                found[target if fits else Target(UNUSABLE, UNUSABLE, f"{table}.{columns.locator}")] = None
     return tuple(found)
 
 
@@ -108,3 +124,10 @@ def _target(columns: TargetColumns, row: Row) -> Target | None:
         for column in (columns.account, columns.kind, columns.locator)
     ]
     return None if None in parts else Target(*(str(part) for part in parts))
+
+
+def _require_text(**fields: str | None) -> None:
+    for name, text in fields.items():
+        if text is not None and not 1 <= len(text) <= MAX_TEXT:
+            raise InvalidCase(f"{name}: text of 1 to {MAX_TEXT} characters")
+    require_plain(fields, InvalidCase)

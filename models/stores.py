@@ -19,14 +19,26 @@ class PurgesConversations(Protocol):
     """A store that can purge."""
 
     def purge_conversation(
-        self, graph: Graph, conversation: str, *, principal: Principal, expected_version: Any = None
+        self,
+        graph: Graph,
+        conversation: str,
+        *,
+        principal: Principal,
+        expected_version: Any = None,
+        reserve_absent: bool = True,
     ) -> Purged:
         """Remove the conversation for ever, or nothing at all; results and errors are those of `models/purge.py`."""
         ...
 
 
 def purge_conversation(
-    store: object, graph: Graph, conversation: str, *, principal: Principal, expected_version: Any = None
+    store: object,
+    graph: Graph,
+    conversation: str,
+    *,
+    principal: Principal,
+    expected_version: Any = None,
+    reserve_absent: bool = True,
 ) -> Purged:
     """Purge a conversation in whatever store this is; `unsupported` if it has no way to.
 
@@ -37,9 +49,18 @@ def purge_conversation(
     if isinstance(store, Session | Connection):
         from expunge.models.purge import purge
 
-        return purge(store, graph, conversation, principal=principal, expected_version=expected_version)
+        return purge(
+            store,
+            graph,
+            conversation,
+            principal=principal,
+            expected_version=expected_version,
+            reserve_absent=reserve_absent,
+        )
     if isinstance(store, PurgesConversations) and callable(store.purge_conversation):
-        return store.purge_conversation(graph, conversation, principal=principal, expected_version=expected_version)
+        return store.purge_conversation(
+            graph, conversation, principal=principal, expected_version=expected_version, reserve_absent=reserve_absent
+        )
     return Purged(
         PurgeStatus.UNSUPPORTED, reason=f"a {type(store).__name__} cannot purge: it has no purge_conversation"
     )

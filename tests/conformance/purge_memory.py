@@ -53,10 +53,8 @@ class MemoryTx:
     def is_purged(self, conversation: str) -> bool:
         return self.reader.is_purged(self.world.graph, conversation)
 
-    def purge(self, conversation: str, *, principal: Principal = ADA, expected_version: Any = None) -> Purged:
-        return purge_in_memory(
-            self.tx, self.world.graph, conversation, principal=principal, expected_version=expected_version
-        )
+    def purge(self, conversation: str, *, principal: Principal = ADA, **how: Any) -> Purged:
+        return purge_in_memory(self.tx, self.world.graph, conversation, principal=principal, **how)
 
     def place_hold(self, **whom: str) -> None:
         self.tx.place_hold(**whom)

@@ -54,8 +54,8 @@ class SqlTx:
     def is_purged(self, conversation: str) -> bool:
         return is_purged(self.connection, CHATS, conversation)
 
-    def purge(self, conversation: str, *, principal: Principal = ADA, expected_version: Any = None) -> Purged:
-        return purge(self.connection, CHATS, conversation, principal=principal, expected_version=expected_version)
+    def purge(self, conversation: str, *, principal: Principal = ADA, **how: Any) -> Purged:
+        return purge(self.connection, CHATS, conversation, principal=principal, **how)
 
     def place_hold(self, **whom: str) -> None:
         place_hold(self.database.on(self.connection), **{"subject": None, **whom}, by="lawyer", why="a matter")

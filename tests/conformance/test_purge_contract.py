@@ -8,8 +8,8 @@ from conformance.purge_world import ADA, ADA_ELSEWHERE, BOB, TABLES, Case, Stone
 from expunge.models.errors import (
     ConversationNotFound,
     ConversationPurged,
-    ExpungeError,
     Held,
+    InvalidCase,
     InvalidWrite,
     RecordImmutable,
     RunActive,
@@ -127,13 +127,38 @@ def test_a_purge_without_targets_has_a_case_too(world: World) -> None:
         assert tx.cases() == {purged.case_id: Case("ada", "acme", "c1", frozenset())}
 
 
-def test_a_target_that_no_store_can_have_refuses_the_purge_whole(world: World) -> None:
+def test_a_target_of_the_wrong_shape_is_not_lost(world: World) -> None:
+    """A person must look at it; the purge is not what waits for that."""
     fill(world, "c1")
     update(world, "attachment", "c1-a1", account="artifacts", kind="object", locator="no-slash")
+    update(world, "attachment", "c1-a2", account="artifacts", kind="object", locator="b/" + "x" * 1100)
+    purged = purge(world, "c1")
+    with world.read() as tx:
+        assert tx.cases()[purged.case_id].targets == {
+            Target("artifacts", "object", "no-slash"),
+            Target("unusable", "unusable", "attachment.locator"),
+        }
+
+
+@pytest.mark.parametrize("how", ["", "a\x00b", "x" * 1001])
+def test_an_id_that_is_no_plain_text_is_refused(world: World, how: str) -> None:
     before = everything(world)
-    with pytest.raises(ExpungeError):
-        purge(world, "c1")
+    with pytest.raises(InvalidCase):
+        purge(world, how)
+    with pytest.raises(InvalidCase):
+        purge(world, "c1", principal=Principal(how, "acme"))
     assert everything(world) == before
+
+
+def test_an_absent_id_is_not_reserved_if_the_host_does_not_want_it(world: World) -> None:
+    with pytest.raises(ConversationNotFound) as absent:
+        purge(world, "c1", reserve_absent=False)
+    fill(world, "c1")
+    with pytest.raises(ConversationNotFound) as foreign:
+        purge(world, "c1", principal=BOB, reserve_absent=False)
+    assert str(absent.value) == str(foreign.value)
+    assert purge(world, "c1", reserve_absent=False).status == PurgeStatus.PURGED
+    assert purge(world, "c1", reserve_absent=False).status == PurgeStatus.ALREADY_PURGED
 
 
 def test_again_is_already_purged_also_with_the_old_version(world: World) -> None:

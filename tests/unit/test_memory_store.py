@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from expunge.models.errors import ConversationPurged, InvalidGraph, InvalidWrite
+from expunge.models.errors import ConversationNotFound, ConversationPurged, InvalidGraph, InvalidWrite
 from expunge.models.graph import ActiveRun, Graph, Member, Reference, Root, Rule, TargetColumns
 from expunge.models.memory import MemoryStore
 from expunge.models.purged import Principal, Purged, PurgeStatus
@@ -196,6 +196,8 @@ def test_the_purge_of_any_store(store: MemoryStore) -> None:
     with store.transaction() as tx:
         assert purge_conversation(tx, GRAPH, "1", principal=ADA).status == PurgeStatus.ALREADY_PURGED
     assert purge_conversation(_Purging(), GRAPH, "1", principal=ADA, expected_version=3).case_id == "threads/1/3"
+    with pytest.raises(ConversationNotFound):
+        purge_conversation(store, GRAPH, "2", principal=ADA, reserve_absent=False)
     for other, why in (
         (_Custom(), "has no purge_conversation"),
         (MemoryStore(GRAPH, fenced=False), "not fenced"),
