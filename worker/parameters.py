@@ -45,27 +45,25 @@ class _Moment(click.ParamType[datetime]):
             )
 
 
-class _Seconds(click.ParamType[float]):
-    """`nan` is less and more than nothing, and `inf` is no time: a run that was to end would go on for ever."""
+class FiniteRange(click.FloatRange):
+    """click's own takes `nan`, which is neither less nor more than anything, and `inf`: a run that was to end would go
+    on for ever."""
 
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            seconds = float(value)
-        except (ValueError, OverflowError):
-            seconds = math.nan
-        if not math.isfinite(seconds) or seconds < 0:
-            self.fail(f"{value!r} is not a number of seconds: 0 or more, as in 90 or 0.5", param, ctx)
-        return seconds
+            finite = math.isfinite(float(value))
+        except ValueError:
+            finite = False
+        if not finite:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 TEXT = _Text()
 """Text that is not blank and that every database can keep."""
 MOMENT = _Moment()
 """ISO 8601, a date or a date and time; UTC if it names no zone."""
-SECONDS = _Seconds()
-"""A finite number, 0 or more."""
+SECONDS = FiniteRange(min=0)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

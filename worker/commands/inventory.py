@@ -10,7 +10,7 @@ from expunge.models.list_inventory import INVENTORY_COLUMNS, InventoryFilter, Vi
 from expunge.worker import output
 from expunge.worker.invocation import Invocation, pass_invocation
 from expunge.worker.output import Column
-from expunge.worker.parameters import TEXT, json_option
+from expunge.worker.parameters import TEXT, FiniteRange, json_option
 
 TABLE = [
     Column("item", "id", right=True),
@@ -39,7 +39,7 @@ def _view_option(view: View, text: str) -> Callable[[Callable[..., Any]], Callab
 @click.option(
     "--within",
     metavar="DAYS",
-    type=click.FloatRange(0, 36_600),
+    type=FiniteRange(0, 36_600),
     help=f"With --expiring: from now on.  [default: {_DAYS}]",
 )
 @_view_option(View.ORPHANED, "What no case has, though its conversation is gone.")
