@@ -1,8 +1,11 @@
 """Servers of the integration tests."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from servers.moto_server import moto_server
@@ -12,6 +15,8 @@ from servers.seaweed import ACCESS_KEY as SEAWEED_KEY
 from servers.seaweed import SECRET_KEY as SEAWEED_SECRET
 from servers.seaweed import SeaweedMissing, seaweed
 
+from expunge.models.database import Database
+from expunge.models.session_schema import create_sessions
 from expunge.tasks.erasers.s3 import S3Eraser
 from expunge.tasks.erasers.s3_options import S3Options
 
@@ -68,3 +73,43 @@ def make_eraser(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeEraser]:
     yield make
     for eraser in made:
         eraser.close()
+
+
+@pytest.fixture(scope="session")
+def host_postgres_template(postgres: Any, postgres_template: str) -> str:
+    name: str = postgres.create(postgres_template)
+    database = Database.open(postgres.url(name))
+    create_sessions(database)
+    database.close()
+    return name
+
+
+@pytest.fixture(scope="session")
+def host_sqlite_template(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
+    path = tmp_path_factory.mktemp("host") / "host.db"
+    shutil.copy(sqlite_template, path)
+    database = Database.open(f"sqlite:///{path}")
+    create_sessions(database)
+    database.close()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def host_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A fresh database of each kind with the reference host's tables."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("host_sqlite_template"), tmp_path / "host.db")
+        yield f"sqlite:///{tmp_path / 'host.db'}"
+        return
+    postgres = request.getfixturevalue("postgres")
+    name = postgres.create(request.getfixturevalue("host_postgres_template"))
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@pytest.fixture
+def host_database(host_url: str) -> Iterator[Database]:
+    """The same, opened as Expunge opens it."""
+    opened = Database.open(host_url)
+    yield opened
+    opened.close()
