@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from expunge.models.errors import ConversationPurged, InvalidWrite
+from expunge.models.errors import ConversationPurged, InvalidDecision, InvalidWrite
 from expunge.models.graph import Graph
 from expunge.models.memory_graph import Key, MemoryGraph, Row, lay_out_in_memory
 from expunge.models.memory_purge import purge_in_memory
@@ -139,7 +139,9 @@ class MemoryTransaction(MemoryReader):
     def place_hold(
         self, *, subject: str | None = None, tenant: str | None = None, conversation: str | None = None
     ) -> int:
-        """Forbid every purge that it covers; gives the hold's id."""
+        """Forbid every purge that it covers; gives the hold's id. Raises InvalidDecision if it names nobody."""
+        if subject is None and conversation is None:
+            raise InvalidDecision("a hold names a subject or a conversation")
         hold = MemoryHold(self._state.last_hold + 1, subject, tenant, conversation)
         self.change(holds=(*self._state.holds, hold), last_hold=hold.id)
         return hold.id

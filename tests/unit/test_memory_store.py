@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from expunge.models.errors import ConversationNotFound, ConversationPurged, InvalidGraph, InvalidWrite
+from expunge.models.errors import ConversationNotFound, ConversationPurged, InvalidDecision, InvalidGraph, InvalidWrite
 from expunge.models.graph import ActiveRun, Graph, Member, Reference, Root, Rule, TargetColumns
 from expunge.models.memory import MemoryStore
 from expunge.models.purged import Principal, Purged, PurgeStatus
@@ -160,6 +160,8 @@ def test_a_confirmed_target_leaves_the_outbox_and_the_tombstone_stays(store: Mem
 
 def test_a_hold_that_is_released_holds_no_more(store: MemoryStore) -> None:
     with store.transaction() as tx:
+        with pytest.raises(InvalidDecision):
+            tx.place_hold(tenant="acme")
         hold = tx.place_hold(conversation="1")
     with store.transaction() as tx:
         assert tx.release_hold(hold)
