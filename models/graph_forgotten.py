@@ -66,9 +66,11 @@ def _columns(graph: Graph, live: LiveGraph, schema: Schema, reached: set[str]) -
             elif place == (graph.root.table, graph.root.key) or place in said or column in keyed:
                 continue
             elif looks.fullmatch(_snake(column)):
+                # the root's row is the conversation, and has no references to declare
+                declare = "" if name == graph.root.table else " or declare the reference"
                 yield (
                     f"{name}.{column}: looks like a reference to {graph.root.table}, and nobody declared it: make it a "
-                    "foreign key or declare the reference, or list it as `unrelated` with the reason"
+                    f"foreign key{declare}, or list it as `unrelated` with the reason"
                 )
 
 

@@ -158,6 +158,14 @@ CASES = {
         graph(*MEMBERS),
         ["event.session_id: looks like a reference to session"],
     ),
+    "a column of the root that looks like a reference": (
+        ("CREATE TABLE session (id text PRIMARY KEY, parent_session_id text)",),
+        graph(),
+        [
+            "session.parent_session_id: looks like a reference to session, and nobody declared it: make it a foreign "
+            "key, or list it as `unrelated`"
+        ],
+    ),
     "a column that looks like a reference, and has a foreign key to something else": (
         (
             *BASE,
