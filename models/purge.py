@@ -75,8 +75,8 @@ def purge(
     Raises InvalidGraph, InvalidCase (an id or principal that is no plain text), ConversationNotFound, VersionConflict,
     RunActive, Held, ConversationBusy (roll back and try again) or CaseConflict.
     """
-    with _inside(where) as connection:
-        reason = _begin(connection)
+    with inside(where) as connection:
+        reason = begin(connection)
         if reason is not None:
             return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
         with savepoint(connection):
@@ -211,8 +211,8 @@ def savepoint(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _inside(where: Session | Connection) -> Iterator[Connection]:
-    """The connection of the caller's transaction, and the errors of ours behind those of the database."""
+def inside(where: Session | Connection) -> Iterator[Connection]:
+    """The connection of the caller's transaction; raises our errors for the database's."""
     try:
         if isinstance(where, Session):
             where.flush()
@@ -229,7 +229,7 @@ def _inside(where: Session | Connection) -> Iterator[Connection]:
         raise known from error
 
 
-def _begin(connection: Connection) -> str | None:
+def begin(connection: Connection) -> str | None:
     """Begin to write where that is what keeps others out; why this connection cannot keep the promise, or None."""
     if connection.dialect.name == "postgresql":
         isolation = str(connection.exec_driver_sql("SHOW transaction_isolation").scalar_one())

@@ -14,6 +14,7 @@ from expunge.models.purge_rows import ConversationRows
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _TEXTS = ("text", "character varying", "name")
 _INTEGERS = ("smallint", "integer", "bigint")
+_NOBODY = "1 = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class RootLookup:
                 f" AND CAST({key} AS BLOB) = CAST(:conversation AS BLOB)"  # whatever the column's collation
             )
 
+    @property
+    def may_exist(self) -> bool:
+        """Whether the id is a value of the key's type at all."""
+        return self.condition != _NOBODY
+
     def look(self) -> Found:
         """One statement, the same for an id that never was, one that was purged and one that is somebody else's."""
         root = self._live.graph.root
@@ -73,9 +79,9 @@ def _postgresql(type_: str, key: str, conversation: str) -> str:
     if base in _TEXTS:
         return f"{key} = :conversation"
     if base in _INTEGERS:
-        return f"{key} = CAST(:conversation AS bigint)" if _INTEGER.fullmatch(conversation) else "false"
+        return f"{key} = CAST(:conversation AS bigint)" if _INTEGER.fullmatch(conversation) else _NOBODY
     if base == "uuid":
-        return f"{key} = CAST(:conversation AS uuid)" if _is_uuid(conversation) else "false"
+        return f"{key} = CAST(:conversation AS uuid)" if _is_uuid(conversation) else _NOBODY
     return f"CAST({key} AS text) = :conversation"
 
 

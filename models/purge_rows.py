@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, CursorResult
 
 from expunge.models.graph import Rule
-from expunge.models.graph_live import Edge, LiveGraph, LiveTable
+from expunge.models.graph_live import Edge, LiveGraph
 from expunge.models.purge_order import groups_of, is_followed
 
 
@@ -130,6 +130,18 @@ class ConversationRows:
             return [f"{key} IN (SELECT c{self._place(name, self._live.graph.root.key)} FROM {self._keys(name)})"]
         return [self._into(edge) for edge in self._edges(name)]
 
+    def any(self) -> bool:
+        """Whether there is a row that a purge removes or changes."""
+        return any(
+            self._has_row(name, condition)
+            for name in self._live.tables
+            if is_followed(self._live, name)
+            for condition in [
+                *self.conditions(name),
+                *(map(self._into, self._edges(name)) if name == self._root else ()),
+            ]
+        )
+
     def reaches_shared(self) -> bool:
         """Whether a row that is to be removed or changed is also another conversation's."""
         return any(self._has_row(name, condition) for name, condition in self._shared())
@@ -164,30 +176,26 @@ class ConversationRows:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def detach(self) -> dict[str, int]:
-        """Make the references of rows that stay NULL where they point into what is removed; gives how many rows."""
+        """Make the references of rows that stay NULL where they point into what is removed; gives how many rows.
+
+        All references of a row at once: the fence lets a row leave a purged conversation, not stay in it a little.
+        """
         counts: dict[str, int] = {}
         for name, table in self._live.tables.items():
-            edges = [edge for edge in table.edges if self._is_removed(edge.parent) and edge.nullable]
+            edges = [edge for edge in self._edges(name) if edge.nullable]
             if not edges or not (name == self._root or table.rule == Rule.DETACH):
                 continue
             stays = f" AND NOT ({self.conditions(name)[0]})" if name == self._root else ""
-            conditions = [self._into(edge) + stays for edge in edges]
-            rows = self._distinct(table, conditions)
-            changed = 0
-            for edge, condition in zip(edges, conditions, strict=True):
-                nulls = ", ".join(f"{self.column(column)} = NULL" for column in edge.columns)
-                changed += self._run(f"UPDATE {self.name(name)} SET {nulls} WHERE {condition}").rowcount
+            statement = f"UPDATE {self.name(name)} SET {', '.join(self._nulls(edges))}"
+            changed = sum(self._run(f"{statement} WHERE {self._into(edge)}{stays}").rowcount for edge in edges)
             if changed:
-                counts[name] = changed if rows is None else rows
+                counts[name] = changed
         return counts
 
-    def _distinct(self, table: LiveTable, conditions: Sequence[str]) -> int | None:
-        """How many rows meet one of several conditions; None where the UPDATEs will tell."""
-        if len(conditions) == 1 or not table.key:
-            return None
-        key = ", ".join(map(self.column, table.key))
-        rows = " UNION ".join(f"SELECT {key} FROM {self.name(table.name)} WHERE {where}" for where in conditions)
-        return int(self._run(f"SELECT count(*) FROM ({rows}) AS rows").scalar_one())
+    def _nulls(self, edges: Sequence[Edge]) -> Iterator[str]:
+        for column in dict.fromkeys(column for edge in edges for column in edge.columns):
+            into = " OR ".join(self._into(edge) for edge in edges if column in edge.columns)
+            yield f"{self.column(column)} = CASE WHEN {into} THEN NULL ELSE {self.column(column)} END"
 
     def remove(self) -> dict[str, int]:
         """Remove the rows, children first; gives how many by table."""

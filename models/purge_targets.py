@@ -33,10 +33,15 @@ def queue_targets(connection: Connection, live: LiveGraph, rows: ConversationRow
         for columns in table.targets:
             for condition in rows.conditions(name):
                 _queue(connection, rows, name, columns, condition, case_id)
-    accounts = connection.execute(
+    return accounts_of(connection, case_id)
+
+
+def accounts_of(connection: Connection, case_id: str) -> frozenset[str]:
+    """The lanes that have entries of a case."""
+    found = connection.execute(
         text("SELECT DISTINCT account FROM erasure_outbox WHERE case_id = :case"), {"case": case_id}
     )
-    return frozenset(accounts.scalars())
+    return frozenset(found.scalars())
 
 
 def _queue(

@@ -1,0 +1,89 @@
+"""After a restore: conversations that have a tombstone and rows again. The rows go as they went before, what they name
+goes into the outbox once more, and the case is open again; the tombstone is as it was."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session
+
+from expunge.models import fence
+from expunge.models.errors import ConversationNotFound
+from expunge.models.graph import Graph, Rule
+from expunge.models.graph_live import LiveGraph, read_graph
+from expunge.models.holds import require_unheld
+from expunge.models.purge import begin, close, inside, open_purge_case, remove_rows, savepoint
+from expunge.models.purge_root import RootLookup
+from expunge.models.purge_rows import ConversationRows
+from expunge.models.purged import Principal, Purged, PurgeStatus
+from expunge.models.tombstones import case_id_of, find_tombstone
+
+
+def purge_again(where: Session | Connection, graph: Graph, conversation: str) -> Purged:
+    """Remove what came back of a purged conversation, inside the caller's transaction, on the word of its tombstone.
+
+    Runs that a restore brought back as active are nobody's, and are not asked about. What is at the stores is erased
+    again even where a receipt says that it was: the bytes may have come back as well. Gives `already_purged` if no row
+    came back, and `unsupported` as `purge` does.
+
+    Raises InvalidGraph, ConversationNotFound (there is no tombstone: it was never purged), Held, ConversationBusy.
+    """
+    with inside(where) as connection:
+        reason = begin(connection)
+        if reason is not None:
+            return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
+        with savepoint(connection):
+            live = read_graph(connection, graph)
+            reason = fence.why_open(connection, live)
+            if reason is not None:
+                return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
+            return _purge_again(where, connection, live, str(conversation))
+
+
+def _purge_again(where: Session | Connection, connection: Connection, live: LiveGraph, conversation: str) -> Purged:
+    name = live.graph.name
+    stone = find_tombstone(connection, name, conversation)
+    if stone is None:
+        raise ConversationNotFound("the conversation has no tombstone: it was never purged")
+    principal = Principal(stone.principal, stone.tenant)
+    close(connection, name, conversation, principal)
+    require_unheld(connection, tenant=principal.tenant, subject=principal.id, conversation=conversation)
+    rows = ConversationRows(connection, live)
+    lookup = RootLookup(connection, live, rows, conversation)
+    rows.start(lookup.condition, lookup.parameters)
+    if not lookup.look().exists and lookup.may_exist:
+        rows.start_without_row(conversation)
+    rows.collect()
+    if not rows.any():
+        rows.close()
+        return Purged(PurgeStatus.ALREADY_PURGED, case_id_of(name, conversation))
+    open_purge_case(where, name, conversation, principal)
+    return remove_rows(where, connection, live, rows, case_id_of(name, conversation))
+
+
+def came_back(connection: Connection, graph: Graph) -> Sequence[str]:
+    """The conversations that have a tombstone and rows, by their ids. Reads all rows that refer to the root."""
+    live = read_graph(connection, graph)
+    rows = ConversationRows(connection, live)
+    places = [(live.graph.root.table, live.graph.root.key)]
+    places += [
+        (table.name, edge.columns[0])
+        for table in live.tables.values()
+        for edge in table.edges
+        if table.name != live.graph.root.table
+        and table.rule != Rule.KEEP
+        and edge.parent == live.graph.root.table
+        and edge.parent_columns == (live.graph.root.key,)
+    ]
+    found = " UNION ".join(
+        f"SELECT CAST({rows.column(column)} AS text) AS id FROM {rows.name(table)}" for table, column in places
+    )
+    return list(
+        connection.execute(
+            text(
+                "SELECT t.conversation FROM erasure_tombstone t WHERE t.graph = :graph"
+                f" AND t.conversation IN (SELECT id FROM ({found}) AS found) ORDER BY t.conversation"
+            ),
+            {"graph": graph.name},
+        ).scalars()
+    )
