@@ -8,7 +8,7 @@ from expunge.models.errors import SchemaError
 from expunge.models.sessions import SESSIONS, metadata, session
 from expunge.models.types import SQLITE_TIME
 
-_ADVISORY_KEY = 0x65787073
+_ADVISORY_KEY = 0x65787068
 
 # strictly later than before, also in the same millisecond and when the clock was set back
 _SQLITE_NOW = f"strftime('{SQLITE_TIME}000', 'now')"

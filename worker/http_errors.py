@@ -19,8 +19,10 @@ from expunge.models.errors import (
     ConversationPurged,
     ExpungeError,
     Held,
+    InvalidCase,
     InvalidCursor,
     InvalidEvent,
+    InvalidGraph,
     RunActive,
     VersionConflict,
     translate,
@@ -70,6 +72,10 @@ class Refusal(HTTPException):
         self.details = dict(details or {})
 
 
+UNSUPPORTED = Refusal(501, "unsupported", "the host cannot keep what it deletes from coming back: nothing was deleted")
+"""The fence is missing or another graph's, or the tables are no longer those of the graph."""
+
+
 def problem(refusal: HTTPException) -> JSONResponse:
     """The answer for it."""
     status = 422 if refusal.status_code == 400 else refusal.status_code  # a body that cannot be read is not valid
@@ -101,6 +107,10 @@ def refusal_of(error: Exception) -> Refusal | None:
             return Refusal(409, "invalid_state", "the conversation is not at the expected version", reason)
         case Held():
             return Refusal(409, "legal_hold", "a legal hold stands: the conversation is kept")
+        case InvalidGraph():
+            return UNSUPPORTED
+        case InvalidCase():
+            return Refusal(422, "invalid_request", "the id is one that only plain SQL could give: nothing was deleted")
         case ConversationBusy():
             return _unavailable("busy", "somebody else is writing: try again")
         case InvalidCursor() | InvalidEvent():

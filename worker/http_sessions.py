@@ -13,7 +13,7 @@ from expunge.models.purged import PurgeStatus
 from expunge.models.session_store import append_event, create_session, list_sessions, read_session
 from expunge.models.sessions import SESSIONS
 from expunge.worker.http_auth import BEARER, Caller, Reading, Writing
-from expunge.worker.http_errors import Problem, Refusal
+from expunge.worker.http_errors import UNSUPPORTED, Problem
 
 MOST = 200
 """Conversations on a page."""
@@ -174,7 +174,7 @@ def delete(
             reserve_absent=False,
         )
     if done.status is PurgeStatus.UNSUPPORTED:
-        raise Refusal(501, "unsupported", "the host cannot keep what was deleted from coming back", {})
+        raise UNSUPPORTED
     return Response(status_code=204)
 
 

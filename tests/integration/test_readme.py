@@ -114,7 +114,7 @@ def test_every_block_is_known():
         "console": 2,
         "python": 2,
         "sql": 1,
-        "sh": 2,
+        "sh": 3,
         "toml": 2,
     }
 
@@ -154,6 +154,18 @@ def test_the_signature_is_checked_as_it_says():
 def test_the_fleets_commands_are_the_procfiles():
     processes = [line.partition(": ")[2] for line in (ROOT / "Procfile").read_text().splitlines()]
     assert _blocks("sh")[1].splitlines() == processes
+
+
+def test_the_host_to_read_is_started_as_it_says(host):
+    *prepare, last = _blocks("sh")[2].splitlines()
+    shown = [host.run(line) for line in prepare]
+    assert re.fullmatch(r"expunge_[0-9a-f]{16}_\S{43}\n", shown[-1])
+    assert last == "expunge serve --port 8080"
+    command = shlex.split(last.replace("8080", "0"))
+    with subprocess.Popen(command, cwd=host.folder, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert any(line.startswith("Listening on http://127.0.0.1:") for line in process.stderr or [])
+        process.terminate()
+    assert process.returncode == 0
 
 
 def test_the_install_names_an_extra_that_exists():

@@ -61,7 +61,13 @@ def create(
     expires_at: datetime | None,
     as_json: bool,
 ) -> None:
-    """Make a token and print it: this once, since only its hash is kept."""
+    """Make a token and print it: this once, since only its hash is kept.
+
+    \b
+    Examples:
+      expunge token create --tenant acme --principal u-88213 --scope session.read --scope session.write
+      expunge token create --tenant acme --principal u-88213 --scope session.read --expires-at 2027-01-01 --json
+    """
     database = _database(invocation)
     with database.begin() as tx:
         token_id, made = create_token(tx, tenant=tenant, principal=principal, scopes=scopes, expires_at=expires_at)
@@ -77,7 +83,12 @@ def create(
 @json_option
 @pass_invocation
 def list_(invocation: Invocation, /, as_json: bool) -> None:
-    """List the tokens, without what they are."""
+    """List the tokens, without what they are.
+
+    \b
+    Examples:
+      expunge token list
+    """
     database = _database(invocation)
     with database.read() as tx:
         rows = list_tokens(tx)
@@ -91,7 +102,12 @@ def list_(invocation: Invocation, /, as_json: bool) -> None:
 @click.argument("token_id", metavar="ID", type=TEXT)
 @pass_invocation
 def revoke(invocation: Invocation, /, token_id: str) -> None:
-    """Revoke a token: at once, and for ever."""
+    """Revoke a token: at once, and for ever.
+
+    \b
+    Examples:
+      expunge token revoke 3f1c2b7d9a0e4c58
+    """
     database = _database(invocation)
     with database.begin() as tx:
         revoke_token(tx, token_id)
