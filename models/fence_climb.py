@@ -5,7 +5,7 @@ cycles is climbed by joins, one query for each way up; where a climb may come ba
 to itself, tables that refer to each other), by a recursive query over the rows above, each seen once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from expunge.models.fence_reach import Path, Reach, as_text, quote, select
@@ -120,7 +120,7 @@ class _Places:
         keys = " AND ".join(f"{row}.{column} = up.k{n}" for n, column in enumerate(self._keys[table]))
         return f"up.t = {self._numbers[table]} AND {keys}"
 
-    def recursion(self, moves: list[tuple[str, tuple[str, ...], tuple[str, ...]]]) -> list[str]:
+    def recursion(self, moves: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[str]:
         """The recursive parts. SQLite takes several; PostgreSQL one, that refers to `up` once."""
         if self._sqlite:
             return [select(f"{value}, up.entered", ("up", *tables), meets) for value, tables, meets in moves]
