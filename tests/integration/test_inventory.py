@@ -119,9 +119,8 @@ def test_again_says_more_about_the_same_row(host):
 )
 def test_bad_input_is_refused_before_anything_is_written(host, wrong, said):
     values = {"account": "mem", "kind": "object", "locator": "b/1", "subject": "s", **wrong}
-    with host.database.begin() as tx:
-        with pytest.raises(InvalidTarget, match=said):
-            track(tx.connection, **values)
+    with host.database.begin() as tx, pytest.raises(InvalidTarget, match=said):
+        track(tx.connection, **values)
     assert host.items() == []
 
 
