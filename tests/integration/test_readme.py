@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from expunge.models.database import Database
+from expunge.models.session_schema import create_sessions
+from expunge.models.sessions import SESSIONS
 from expunge.tasks.erasers.openai import OpenAIOptions
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.webhook import sign
@@ -112,7 +115,7 @@ def test_every_block_is_known():
     """A new one must be run as well."""
     assert {language: len(_blocks(language)) for language, _ in _BLOCK.findall(README)} == {
         "console": 2,
-        "python": 2,
+        "python": 3,
         "sql": 1,
         "sh": 3,
         "toml": 2,
@@ -139,9 +142,23 @@ def test_the_demos_session(tmp_path):
     assert len(output.splitlines()) < 30
 
 
+def test_the_purge_as_it_says(sqlite_url):
+    database = Database.open(sqlite_url)
+    create_sessions(database)
+    engine = database.engine
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO session (id, tenant_id, principal_id, version) VALUES ('c-7', 'acme', 'u-88213', 12)"
+        )
+    exec(_blocks("python")[1], {"engine": engine, "SESSIONS": SESSIONS})
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT id FROM session").all() == []
+    database.close()
+
+
 def test_the_signature_is_checked_as_it_says():
     names: dict[str, object] = {}
-    exec(_blocks("python")[1], names)
+    exec(_blocks("python")[2], names)
     is_genuine = names["is_genuine"]
     assert callable(is_genuine)
     now, body = int(time.time()), b'{"kind":"entry.escalated"}'
