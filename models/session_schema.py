@@ -5,6 +5,8 @@ from sqlalchemy.engine import Connection
 
 from expunge.models.database import Database
 from expunge.models.errors import SchemaError
+from expunge.models.fence import install
+from expunge.models.graph_live import read_graph
 from expunge.models.sessions import SESSIONS, metadata, session
 from expunge.models.types import SQLITE_TIME
 
@@ -57,7 +59,7 @@ def create_sessions(database: Database) -> list[str]:
         metadata.create_all(connection)
         for statement in _POSTGRESQL if database.dialect == "postgresql" else (_SQLITE,):
             connection.exec_driver_sql(statement.replace("%", "%%") if database.dialect == "postgresql" else statement)
-        _fence(connection)
+        install(connection, read_graph(connection, SESSIONS))
         return [table.name for table in metadata.sorted_tables if table.name not in there]
 
 
@@ -73,15 +75,6 @@ def require_sessions(database: Database) -> None:
     """Raises SchemaError, with what to do, unless the tables are there."""
     if not have_sessions(database):
         raise SchemaError("the reference host's tables are not there: run expunge migrate --with-sessions")
-
-
-def _fence(connection: Connection) -> None:
-    try:
-        from expunge.models.fence import install
-        from expunge.models.graph_live import read_graph
-    except ImportError:
-        return
-    install(connection, read_graph(connection, SESSIONS))
 
 
 def _require_ours(connection: Connection) -> None:
