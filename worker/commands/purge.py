@@ -103,10 +103,14 @@ def _check_again(conversations: Sequence[str], everything: bool, *given: str | N
 def _ask(yes: bool, question: str) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _has_terminal():
         raise click.UsageError("nothing brings it back, and there is no terminal to ask at: say --yes if it is meant")
     if not click.confirm(question, err=True):
         raise Failure("nothing was purged")
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _find(database: Database, graph: Graph) -> list[str]:
