@@ -61,9 +61,16 @@ def fingerprint(live: LiveGraph, dialect: str, schema: str = "public") -> str:
     return hashlib.sha256("\0".join(statements).encode()).hexdigest()
 
 
-def install(connection: Connection, live: LiveGraph) -> None:
-    """Build the fence in the caller's transaction, or build it anew if it is not the graph's. If it stands, nothing is
-    done and no table is locked; else PostgreSQL waits for the writers of each table, and they for it.
+def statements_for(connection: Connection, live: LiveGraph, dialect: str | None = None) -> list[str]:
+    """`fence_sql` for the schema that the connection works in, and its own dialect."""
+    schema = _schema(connection) if connection.dialect.name == "postgresql" else "public"
+    return fence_sql(live, dialect or connection.dialect.name, schema=schema)
+
+
+def install(connection: Connection, live: LiveGraph) -> bool:
+    """Build the fence in the caller's transaction, or build it anew if it is not the graph's; whether there was
+    anything to do. If it stands, no table is locked; else PostgreSQL waits for the writers of each table, and they for
+    it.
 
     Raises SchemaError without Expunge's tables.
     """
@@ -71,10 +78,10 @@ def install(connection: Connection, live: LiveGraph) -> None:
     if postgresql:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_INSTALL_KEY})")
     if not check(connection, live):
-        return
-    schema = _schema(connection)
-    for statement in fence_sql(live, connection.dialect.name, schema=schema):
+        return False
+    for statement in statements_for(connection, live):
         connection.exec_driver_sql(statement.replace("%", "%%") if postgresql else statement)
+    return True
 
 
 def check(connection: Connection, live: LiveGraph) -> list[str]:
@@ -113,16 +120,21 @@ def close_for_purge(
         raise ConfigurationError(f"a purge needs READ COMMITTED, this transaction is at {level.upper()}")
     schema = quote(_schema(connection))
     bucket = connection.execute(
-        text(f"SELECT {schema}.erasure_fence_bucket_of(:graph, :conversation)".replace("\\:", ":")),
+        text(f"SELECT {_escaped(schema)}.erasure_fence_bucket_of(:graph, :conversation)"),
         {"graph": graph_name, "conversation": conversation},
     ).scalar_one()
     if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({LOCK_CLASS}, {bucket})").scalar_one():
         _wait(connection, bucket, wait_seconds)
-    closed = connection.exec_driver_sql(
-        f"UPDATE {schema}.erasure_fence_bucket SET purges = purges + 1 WHERE bucket = {bucket}"
+    closed = connection.execute(
+        text(f"UPDATE {_escaped(schema)}.erasure_fence_bucket SET purges = purges + 1 WHERE bucket = :bucket"),
+        {"bucket": bucket},
     )
     if closed.rowcount != 1:
         raise SchemaError(f"the fence has lost its buckets: {_HINT}")
+
+
+def _escaped(name: str) -> str:
+    return name.replace(":", r"\:")
 
 
 def _wait(connection: Connection, bucket: int, seconds: float) -> None:

@@ -46,7 +46,7 @@ class Climb:
     def _by_joins(self, table: str, row: str) -> Iterator[str]:
         for edge in self.reach.climbed(table):
             path, parent = self.reach.step(Path(), edge, row)
-            yield from self.reach.ways(edge.parent, parent, path)
+            yield from _queries(self.reach, edge, parent, path)
             condition = self.far(edge)
             if condition is not None:
                 yield from self._gaps(edge.parent, parent, path, condition)
@@ -67,7 +67,7 @@ class Climb:
         for edge in reach.climbed(table):
             path, parent = reach.step(Path(), edge, row)
             if edge.parent == reach.root.table:
-                yield from reach.ways(edge.parent, parent, path)
+                yield from _queries(reach, edge, parent, path)
             else:
                 starts.append(path.select(f"{places.of(edge.parent, parent)}, {self.far(edge) or 'false'}"))
         for name in passed:
@@ -92,6 +92,10 @@ class Climb:
             + "\nUNION ALL ".join(ends)
             + ") AS climbed"
         )
+
+
+def _queries(reach: Reach, edge: Edge, parent: str, path: Path) -> Iterator[str]:
+    return (way.select(conversation) for way, conversation in reach.ways(edge.parent, parent, path))
 
 
 class _Places:

@@ -130,11 +130,15 @@ class Reach:
         tables = (*path.tables, f"{self.table(edge.parent)} AS {alias}")
         return Path(tables, (*path.conditions, self.match(alias, edge, row))), alias
 
-    def ways(self, table: str, row: str, start: Path = Path(), seen: frozenset[Edge] = frozenset()) -> Iterator[str]:
-        """Queries of one column, the conversations of the row; no reference is climbed twice."""
+    def ways(
+        self, table: str, row: str, start: Path = Path(), seen: frozenset[Edge] = frozenset()
+    ) -> Iterator[tuple[Path, str]]:
+        """The ways from the row to its conversations, each with the expression that names it; none uses a reference
+        twice."""
         at_root = table == self.root.table and bool(start.tables)
         for column in [self.root.key] if at_root else self.own(table):
-            yield start.select(as_text(f"{row}.{quote(column)}"), f"{row}.{quote(column)} IS NOT NULL")
+            known = f"{row}.{quote(column)} IS NOT NULL"
+            yield Path(start.tables, (*start.conditions, known)), as_text(f"{row}.{quote(column)}")
         for edge in [] if at_root else self.climbed(table):
             if edge not in seen:
                 path, parent = self.step(start, edge, row)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "receipts": ("receipts", "The receipts, as a table, JSON lines or CSV."),
     "outbox": ("outbox", "What waits to be erased, and the lanes that are paused."),
     "graph": ("graph", "How a conversation hangs together, and what nobody declared."),
+    "fence": ("fence", "The triggers that keep purged conversations from coming back."),
     "purge": ("purge", "Remove a conversation for ever."),
     "inventory": ("inventory", "What was created at stores, and what of it needs a look."),
     "retry": ("decide", "Try entries again, at once."),
