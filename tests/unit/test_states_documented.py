@@ -101,6 +101,16 @@ def test_each_of_the_twelve_has_its_tests():
         assert f"`test_{int(number):02}_" in tests
 
 
+def test_each_point_of_the_sources_has_its_module_and_its_tests():
+    rows = re.findall(
+        r"^\| ([ABC]) \| (.*) \| (.*) \| (.*) \|$", section("Where the requirements come from"), re.MULTILINE
+    )
+    assert {source for source, *_ in rows} == {"A", "B", "C"}
+    for _, point, modules, tests in rows:
+        assert re.search(r"`(models|tasks|worker)/\w", modules), point
+        assert "`test_" in tests, point
+
+
 def test_the_runbook_counts_a_claim_as_the_drain_does():
     s3 = S3Eraser("a", S3Options(allow=("b",)), lease_seconds=300)
     openai = OpenAIEraser("b", OpenAIOptions(), lease_seconds=300)
