@@ -1,23 +1,39 @@
 """The stores that the purge's suite runs on."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
+from conformance.purge_memory import MemoryWorld
+from conformance.purge_sql import SqlWorld
 from conformance.purge_world import World
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    opened: World
+@pytest.fixture(scope="module", params=["memory", "sqlite", "postgresql"])
+def committed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A store for all tests of a module: what one commits, the next finds."""
     if request.param == "memory":
-        from conformance.purge_memory import MemoryWorld
-
-        opened = MemoryWorld()
+        yield MemoryWorld()
+    elif request.param == "sqlite":
+        path = tmp_path_factory.mktemp("purge") / "expunge.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        world = SqlWorld(f"sqlite:///{path}")
+        yield world
+        world.close()
     else:
-        from conformance.purge_sql import SqlWorld
+        postgres = request.getfixturevalue("postgres")
+        name = postgres.create(request.getfixturevalue("postgres_template"))
+        world = SqlWorld(postgres.url(name))
+        yield world
+        world.close()
+        postgres.drop(name)
 
-        opened = SqlWorld(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
-    try:
-        yield opened
-    finally:
-        opened.close()
+
+@pytest.fixture
+def world(committed: World) -> Iterator[World]:
+    """As if it were new, and nothing of the test is left: tombstones cannot be removed, only never committed."""
+    if isinstance(committed, SqlWorld):
+        with committed.rolled_back():
+            yield committed
+    else:
+        yield MemoryWorld()

@@ -26,17 +26,17 @@ class SqlTx:
         self.connection = connection
 
     def insert(self, table: str, row: Mapping[str, Any]) -> None:
-        self._write(sa.insert(metadata.tables[table]).values(**row))
+        self.write(sa.insert(metadata.tables[table]).values(**row))
 
     def update(self, table: str, key: str, changes: Mapping[str, Any]) -> None:
         target = metadata.tables[table]
-        self._write(sa.update(target).where(target.c.id == key).values(**changes))
+        self.write(sa.update(target).where(target.c.id == key).values(**changes))
 
     def delete(self, table: str, key: str) -> None:
         target = metadata.tables[table]
-        self._write(sa.delete(target).where(target.c.id == key))
+        self.write(sa.delete(target).where(target.c.id == key))
 
-    def _write(self, statement: Any) -> None:
+    def write(self, statement: Any) -> None:
         try:
             self.connection.execute(statement)
         except DBAPIError as error:
@@ -80,36 +80,52 @@ class SqlTx:
 class SqlWorld:
     def __init__(self, url: str) -> None:
         self.database = Database.open(url)
+        # a copy: creating tables in PostgreSQL marks those foreign keys that SQLite must have in the table
+        copied = sa.MetaData()
+        for table in metadata.tables.values():
+            table.to_metadata(copied)
         with self.database.engine.begin() as connection:
-            metadata.create_all(connection)
+            copied.create_all(connection)
         with self.database.engine.begin() as connection:
             fence.install(connection, read_graph(connection, CHATS))
+        self._outer: Connection | None = None
+
+    @contextmanager
+    def rolled_back(self) -> Iterator[None]:
+        """Everything in one transaction, and what would be transactions in savepoints of it."""
+        with self.database.engine.connect() as connection, connection.begin() as transaction:
+            self._outer = connection
+            try:
+                yield
+            finally:
+                self._outer = None
+                transaction.rollback()
 
     @contextmanager
     def begin(self) -> Iterator[SqlTx]:
-        with self.database.engine.begin() as connection:
-            yield SqlTx(self.database, connection)
+        if self._outer is not None:
+            with self._outer.begin_nested():
+                yield SqlTx(self.database, self._outer)
+        else:
+            with self.database.engine.begin() as connection:
+                yield SqlTx(self.database, connection)
 
     @contextmanager
     def read(self) -> Iterator[SqlTx]:
-        with self.database.read() as tx:
-            yield SqlTx(self.database, tx.connection)
+        if self._outer is not None:
+            yield SqlTx(self.database, self._outer)
+        else:
+            with self.database.read() as tx:
+                yield SqlTx(self.database, tx.connection)
 
     def remove_tombstone(self, conversation: str) -> None:
-        with self.database.engine.begin() as connection:
-            try:
-                connection.execute(
-                    sa.text("DELETE FROM erasure_tombstone WHERE conversation = :conversation"),
-                    {"conversation": conversation},
-                )
-            except DBAPIError as error:
-                known = translate(error)
-                assert known is not None
-                raise known from error
+        statement = sa.text("DELETE FROM erasure_tombstone WHERE conversation = :conversation")
+        with self.begin() as tx:
+            tx.write(statement.bindparams(conversation=conversation))
 
     def open_fence(self) -> None:
-        with self.database.engine.begin() as connection:
-            connection.execute(sa.text("DELETE FROM erasure_fence"))
+        with self.begin() as tx:
+            tx.write(sa.text("DELETE FROM erasure_fence"))
 
     def close(self) -> None:
         self.database.close()

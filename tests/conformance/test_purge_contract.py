@@ -404,17 +404,6 @@ def test_a_rollback_leaves_nothing(world: World) -> None:
     assert purge(world, "c1").deleted == GONE
 
 
-def test_readers_see_all_of_it_or_nothing(world: World) -> None:
-    fill(world, "c1")
-    before = everything(world)
-    with world.begin() as tx:
-        tx.purge("c1")
-        assert everything(world) == before
-    with world.read() as reader:
-        assert [table for table in TABLES if reader.rows(table)] == ["skill", "audit"]
-        assert reader.is_purged("c1")
-
-
 def test_writes_of_the_same_transaction_are_purged_too(world: World) -> None:
     with world.begin() as tx:
         tx.insert("chat", {"id": "c1", "tenant": "acme", "owner": "ada"})
@@ -449,3 +438,16 @@ def test_a_tombstone_cannot_be_removed(world: World) -> None:
         world.remove_tombstone("c1")
     with world.read() as reader:
         assert reader.is_purged("c1")
+
+
+def test_readers_see_all_of_it_or_nothing(committed: World) -> None:
+    fill(committed, "read")
+    before = everything(committed)
+    with committed.begin() as tx:
+        tx.purge("read")
+        assert everything(committed) == before
+    with committed.read() as reader:
+        assert [table for table in TABLES if reader.rows(table)] == ["skill", "audit"]
+        assert reader.is_purged("read")
+    again = purge(committed, "read")
+    assert again.status == PurgeStatus.ALREADY_PURGED

@@ -156,10 +156,10 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(180 * (1 + ROUNDS))
-def test_every_order(world: World, request: pytest.FixtureRequest) -> None:
-    examples, steps = (60, 30) if request.node.callspec.params["world"] == "memory" else (12, 25)
+def test_every_order(committed: World, request: pytest.FixtureRequest) -> None:
+    examples, steps = (60, 30) if request.node.callspec.params["committed"] == "memory" else (12, 25)
     run_state_machine_as_test(
-        type("Machine", (Machine,), {"world": world, "numbers": count()}),
+        type("Machine", (Machine,), {"world": committed, "numbers": count()}),
         settings=settings(
             max_examples=examples * ROUNDS,
             stateful_step_count=steps,

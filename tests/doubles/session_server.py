@@ -53,6 +53,8 @@ class SessionServer:
         """Id to the time of its last activity."""
         self.purged: set[str] = set()
         self.active: set[str] = set()
+        self.sick: set[str] = set()
+        """Of these a read gives 500."""
         self.now = 0
         self.script: deque[Callable[[], httpx2.Response | None]] = deque()
         """What happens before each of the next answers; an answer that it gives is sent instead."""
@@ -97,6 +99,8 @@ class SessionServer:
         if not session_id:
             return self._page(mine, request.url.params)
         if request.method == "GET":
+            if session_id in self.sick:
+                return problem(500, "internal")
             if session_id in mine:
                 return httpx2.Response(200, json=self.view(session_id))
             return problem(404, "not_found")
