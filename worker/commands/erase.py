@@ -168,11 +168,10 @@ def _told(opened: Opened, row: dict[str, Any], repeated: int, dry_run: bool) -> 
         parts.append(f"{output.plural(repeated, 'line')} not added: the same target as an earlier line")
     if opened.shared:
         left = output.plural(opened.shared, "tracked object")
-        parts.append(
-            f"{left} left, which another living subject or conversation has too (`expunge inventory --shared`)"
-        )
+        parts.append(f"{left} left, since another subject or conversation has it too: expunge inventory --shared")
     if row["nothing_found"]:
-        parts.append("nothing was found, so it is complete")
+        found = "nothing else was found" if opened.shared else "nothing was found"
+        parts.append(f"{found}, so it is complete")
     if row["due_at"] is not None:
         parts.append(f"due by {row['due_at']:%Y-%m-%d}")
     return "; ".join(parts) + "." + (" Nothing was written." if dry_run else "")
