@@ -22,7 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from expunge.models import bell, fence
+from expunge.models import bell
 from expunge.models.cases import open_case
 from expunge.models.database import Transaction, is_locked
 from expunge.models.errors import (
@@ -33,6 +33,7 @@ from expunge.models.errors import (
     VersionConflict,
     translate,
 )
+from expunge.models.fence import close_for_purge, why_open
 from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph, read_graph
 from expunge.models.holds import keep_holds_out, require_unheld
@@ -81,12 +82,12 @@ def purge(
             return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
         with savepoint(connection):
             live = read_graph(connection, graph)
-            reason = fence.why_open(connection, live)
+            reason = why_open(connection, live)
             if reason is not None:
                 return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
             if expected_version is not None and graph.root.version is None:
                 raise InvalidGraph([f"graph {graph.name}: expected_version needs a version column of the root"])
-            return _purge(where, connection, live, str(conversation), principal, expected_version, reserve_absent)
+            return _purge(where, connection, live, conversation, principal, expected_version, reserve_absent)
 
 
 def _purge(
@@ -161,7 +162,7 @@ def _require_idle(connection: Connection, live: LiveGraph, rows: ConversationRow
 
 def close(connection: Connection, graph_name: str, conversation: str, principal: Principal) -> None:
     """Take all locks that a purge waits for, in the one order, before any row."""
-    fence.close_for_purge(connection, graph_name, conversation)
+    close_for_purge(connection, graph_name, conversation)
     exclude(Transaction(connection), Owner(principal.tenant, conversation=conversation))
     keep_holds_out(connection)
 
