@@ -152,5 +152,5 @@ def test_what_is_no_cursor_is_refused(sqlite_cursor_database: Database, cursor: 
 
 
 @pytest.fixture(scope="module")
-def sqlite_cursor_database(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    yield from _prepared(Database.open(f"sqlite:///{tmp_path_factory.mktemp('cursor') / 'cursor.db'}"))
+def sqlite_cursor_database(host_sqlite_template: Path) -> Any:
+    yield from _prepared(Database.open(f"sqlite:///{host_sqlite_template}"))
