@@ -28,6 +28,7 @@ from expunge.models.database import Transaction, is_locked
 from expunge.models.errors import (
     ConversationBusy,
     ConversationNotFound,
+    InvalidCase,
     InvalidGraph,
     RunActive,
     VersionConflict,
@@ -37,6 +38,7 @@ from expunge.models.fence import close_for_purge, why_open
 from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph, read_graph
 from expunge.models.holds import keep_holds_out, require_unheld
+from expunge.models.plain_text import require_plain
 from expunge.models.purge_root import Found, RootLookup
 from expunge.models.purge_rows import ConversationRows
 from expunge.models.purge_targets import queue_targets
@@ -76,6 +78,9 @@ def purge(
     Raises InvalidGraph, InvalidCase (an id or principal that is no plain text), ConversationNotFound, VersionConflict,
     RunActive, Held, ConversationBusy (roll back and try again) or CaseConflict.
     """
+    conversation = str(conversation)
+    # before the database is asked: PostgreSQL takes no text with a zero byte
+    require_plain({"conversation": conversation, "principal": principal.id, "tenant": principal.tenant}, InvalidCase)
     with inside(where) as connection:
         reason = begin(connection)
         if reason is not None:

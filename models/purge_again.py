@@ -7,8 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from expunge.models import fence
 from expunge.models.errors import ConversationNotFound
+from expunge.models.fence import why_open
 from expunge.models.graph import Graph, Rule
 from expunge.models.graph_live import LiveGraph, read_graph
 from expunge.models.holds import require_unheld
@@ -34,7 +34,7 @@ def purge_again(where: Session | Connection, graph: Graph, conversation: str) ->
             return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
         with savepoint(connection):
             live = read_graph(connection, graph)
-            reason = fence.why_open(connection, live)
+            reason = why_open(connection, live)
             if reason is not None:
                 return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
             return _purge_again(where, connection, live, str(conversation))

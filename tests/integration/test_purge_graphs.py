@@ -1,5 +1,7 @@
 """The purge of every shape of graph: exactly those rows go that a plain walk over the rows finds."""
 
+import os
+
 import pytest
 import sqlalchemy as sa
 from doubles.random_graph import ROOT, Host, Link, hosts
@@ -12,6 +14,7 @@ from expunge.models.purge import purge
 from expunge.models.purged import Principal, PurgeStatus
 
 ADA = Principal("ada", "acme")
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def _circle(on_delete: str | None) -> Host:
 @example(host=_circle(None))
 @example(host=_circle("CASCADE"))
 @example(host=_circle("RESTRICT"))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25 * ROUNDS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(host=hosts())
 def test_exactly_the_rows_of_the_conversation_go(anew, host):
     anew(host)
