@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(180 * (1 + ROUNDS))
 def test_every_order(committed: World, request: pytest.FixtureRequest) -> None:
-    examples, steps = (60, 30) if request.node.callspec.params["committed"] == "memory" else (12, 25)
+    examples, steps = (30, 25) if request.node.callspec.params["committed"] == "memory" else (8, 20)
     run_state_machine_as_test(
         type("Machine", (Machine,), {"world": committed, "numbers": count()}),
         settings=settings(

@@ -517,7 +517,7 @@ def test_every_order() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=40 * ROUNDS,
+            max_examples=30 * ROUNDS,
             stateful_step_count=25,
             deadline=None,
             database=None,
