@@ -26,7 +26,7 @@ test: setup ## everything, with real servers started by the tests
 
 chaos: setup ## the long round of tests/chaos and the state machines: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
-	  $(BIN)/python -m pytest tests/chaos tests/integration/test_state_machine*.py -n 2 --dist worksteal
+	  $(BIN)/python -m pytest tests/chaos tests/integration/test_state_machine*.py tests/integration/test_purge_graphs.py -n 2 --dist worksteal
 
 unit: setup ## the tests that need no server: seconds
 	$(BIN)/python -m pytest tests/unit
