@@ -14,7 +14,8 @@ from typing import Any
 LONGEST = 64
 """Characters of a derived title, as Unicode counts them."""
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+"""Those that are not white space."""
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -31,7 +32,7 @@ def derive_title(payloads: Iterable[str]) -> str | None:
 def normalised(text: str) -> str:
     """White space as single blanks, without control characters and half surrogate pairs, cut."""
     text = _HALF_PAIR.sub("\N{REPLACEMENT CHARACTER}", text)
-    return _CONTROL.sub("", " ".join(text.split()))[:LONGEST]
+    return " ".join(_CONTROL.sub("", text).split())[:LONGEST]
 
 
 def _message(payload: str) -> dict[str, Any] | None:

@@ -19,7 +19,6 @@ from expunge.models.errors import (
     ConversationPurged,
     ExpungeError,
     Held,
-    InvalidCase,
     InvalidCursor,
     InvalidEvent,
     InvalidGraph,
@@ -109,8 +108,6 @@ def refusal_of(error: Exception) -> Refusal | None:
             return Refusal(409, "legal_hold", "a legal hold stands: the conversation is kept")
         case InvalidGraph():
             return UNSUPPORTED
-        case InvalidCase():
-            return Refusal(422, "invalid_request", "the id is one that only plain SQL could give: nothing was deleted")
         case ConversationBusy():
             return _unavailable("busy", "somebody else is writing: try again")
         case InvalidCursor() | InvalidEvent():

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from expunge.models.database import Database
 from expunge.models.errors import ConversationNotFound
+from expunge.models.plain_text import require_plain
 from expunge.models.purge import purge
 from expunge.models.purged import PurgeStatus
 from expunge.models.session_store import append_event, create_session, list_sessions, read_session
@@ -184,6 +185,7 @@ def _database(request: Request) -> Database:
 
 
 def _require_possible(session_id: str) -> None:
-    """No conversation has such an id, and PostgreSQL takes no text with a zero byte."""
-    if len(session_id) > _LONGEST_ID or "\x00" in session_id:
+    """The host gives no conversation such an id, no case can name one, and PostgreSQL takes no zero byte."""
+    require_plain({"id": session_id}, ConversationNotFound)
+    if len(session_id) > _LONGEST_ID:
         raise ConversationNotFound("there is no such conversation")

@@ -242,8 +242,9 @@ def test_errors_of_the_framework_have_the_same_shape(lite: Host) -> None:
 
 def test_an_id_that_nobody_has(host: Host) -> None:
     ann = host.caller()
-    for id_ in ("%00", "x" * 201, "%ff", "%0a", "a%00b", "'", "%25", "..%2f", "%F0%9F%98%80"):
-        assert _is_problem(ann.get(f"/v1/sessions/{id_}"), 404, "not_found")
+    for id_ in ("%00", "x" * 201, "%ff", "%0a", "a%00b", "'", "%25", "..%2f", "%C2%98e", "%E2%80%AE", "%F0%9F%98%80"):
+        for method in ("GET", "DELETE"):
+            assert _is_problem(ann.request(method, f"/v1/sessions/{id_}"), 404, "not_found")
 
 
 def test_a_fault_of_ours_says_nothing_but_its_id(lite: Host, monkeypatch: pytest.MonkeyPatch) -> None:

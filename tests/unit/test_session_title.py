@@ -40,6 +40,7 @@ def message(*texts: str, role: str = "user", **more: object) -> str:
         ([message("é" * 70)], "é" * 64),
         ([message("😀" * 70)], "😀" * 64),
         ([message("a\x00b\x1bc")], "abc"),
+        ([message("\x00 a \x7f b")], "a b"),
         ([r'{"role": "user", "content": "half \ud83d pair"}'], "half \N{REPLACEMENT CHARACTER} pair"),
     ],
 )
@@ -57,6 +58,7 @@ def test_nothing_is_read_behind_the_first_message_of_a_user() -> None:
 
 @given(st.text(st.characters(codec=None)))
 @example("\ud800")
+@example("\x00 0")
 @example("a" * 63 + " \U0001f600")
 def test_a_title_can_be_stored_and_shown(text: str) -> None:
     title = normalised(text)
