@@ -263,7 +263,7 @@ def test_what_a_restore_brought_back_is_counted_and_removed(host: Fenced) -> Non
 INSERT = "INSERT INTO memory (id, source_session_id) VALUES (?, 'a')"
 
 
-def test_sqlite_connections_that_were_there_before(sqlite_url: str) -> None:
+def test_sqlite_a_connection_that_was_there_before(sqlite_url: str) -> None:
     path = sqlite_url.removeprefix("sqlite:///")
     database = Database.open(sqlite_url)
     with database.engine.begin() as connection:
