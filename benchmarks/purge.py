@@ -83,8 +83,8 @@ def fill(database: Database, session: str, events: int) -> None:
             " FROM generate_series(0, CAST(:events AS integer) / 1000) n",
             "INSERT INTO event (session_id, run_id, payload) SELECT :s, :s || (n / 1000), repeat('x', 200)"
             " FROM generate_series(1, CAST(:events AS integer)) n",
-            "INSERT INTO artifact (session_id, account, kind, locator) SELECT :s, 'files', 'object', 'bucket/' || :s || n"
-            " FROM generate_series(1, CAST(:events AS integer) / 100) n",
+            "INSERT INTO artifact (session_id, account, kind, locator)"
+            " SELECT :s, 'files', 'object', 'bucket/' || :s || n FROM generate_series(1, CAST(:events AS integer) / 100) n",
         ):
             connection.execute(sa.text(statement.replace(":s", "CAST(:s AS text)")), {"s": session, "events": events})
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -93,7 +93,8 @@ def fill(database: Database, session: str, events: int) -> None:
 
 def told(waits: list[float]) -> str:
     cuts = statistics.quantiles(waits, n=20)
-    return f"p50 {1000 * statistics.median(waits):.1f} ms, p95 {1000 * cuts[18]:.1f} ms, longest {1000 * max(waits):.0f} ms"
+    middle, late, longest = (1000 * wait for wait in (statistics.median(waits), cuts[18], max(waits)))
+    return f"p50 {middle:.1f} ms, p95 {late:.1f} ms, longest {longest:.0f} ms"
 
 
 def main() -> None:
