@@ -73,7 +73,7 @@ def erase(
 
     With --tracked, with FILE or without, what the application tracked of the subject and tenant goes into the outbox
     too, or what it tracked of one conversation. What another living subject or conversation has as well stays, and is
-    counted as shared. --nothing-found then means: if nothing is tracked, say so.
+    counted as shared, also in the row of --json. --nothing-found then means: if nothing is tracked, say so.
 
     \b
     Examples:
@@ -108,7 +108,8 @@ def erase(
         bell.ring(set(opened.accounts))
     if dry_run and case is None:
         row["id"] = None  # it was made up for this run only
-    row["shared"] = opened.shared
+    if tracked:
+        row["shared"] = opened.shared
     if as_json:
         output.print_json([[{**row, "dry_run": True} if dry_run else row]])
     else:
