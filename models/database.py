@@ -254,9 +254,17 @@ def is_locked(error: BaseException) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_damaged(error: BaseException) -> bool:
+    """Whether the file is no SQLite database, or a broken one: repeating helps nothing."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
 def describe_trouble(error: BaseException) -> str:
     """What is wrong with the database, to be read after its name; one line, without statement and parameters."""
     if is_locked(error):
         return "is locked by another process: try again when that is done, or end it"
+    if is_damaged(error):
+        return "is not one that SQLite can read: correct database_url, or restore the file from a backup"
     lines = str(getattr(error, "orig", None) or error).strip().splitlines()
     return f"cannot be used: {lines[0] if lines else type(error).__name__}"

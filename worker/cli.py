@@ -109,13 +109,13 @@ def _database_trouble(error: Exception) -> str | None:
 
     if not isinstance(error, SQLAlchemyError):
         return None
-    from expunge.models.database import describe_trouble, is_unreachable
+    from expunge.models.database import describe_trouble, is_damaged, is_unreachable
     from expunge.models.errors import translate
 
     known = translate(error)
     if known is not None:
         return str(known)
-    return f"the database {describe_trouble(error)}" if is_unreachable(error) else None
+    return f"the database {describe_trouble(error)}" if is_unreachable(error) or is_damaged(error) else None
 
 
 @click.group(

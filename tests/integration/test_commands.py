@@ -472,10 +472,14 @@ WITHOUT_CREATING = [
     ("pause", "ai"),
     ("resume", "ai"),
     ("graph",),
+    ("fence", "check"),
+    ("purge", "c1", "--principal", "p", "--yes"),
     ("inventory",),
     ("serve", "--port", "0"),
     ("token", "list"),
 ]
+WITH_GRAPH = {"graph", "fence", "purge"}
+"""These ask for their graph first."""
 CREATING = {"demo", "up", "migrate"}
 
 
@@ -498,7 +502,7 @@ def test_a_file_that_is_not_there_is_not_created(tmp_path, arguments, url):
     assert list(tmp_path.iterdir()) == [config]
 
 
-@pytest.mark.parametrize("arguments", [each for each in WITHOUT_CREATING if each != ("graph",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [each for each in WITHOUT_CREATING if each[0] not in WITH_GRAPH], ids=" ".join)
 def test_without_tables_a_command_says_what_to_do(tmp_path, arguments):
     config = tmp_path / "expunge.toml"
     (tmp_path / "empty.db").touch()
@@ -506,6 +510,21 @@ def test_without_tables_a_command_says_what_to_do(tmp_path, arguments):
     result = CliRunner().invoke(main, [*arguments, "--config", str(config)], input="")
     assert result.exit_code == 1
     assert "no Expunge tables yet: run expunge migrate" in result.output
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 4096], ids=["junk", "broken"]
+)
+@pytest.mark.parametrize("command", ["cases", "outbox", "migrate", "up"])
+def test_a_file_that_sqlite_cannot_read_is_told_in_a_line(tmp_path, command, content):
+    (tmp_path / "junk.db").write_bytes(content)
+    config = tmp_path / "expunge.toml"
+    config.write_text(f'database_url = "sqlite:///{tmp_path}/junk.db"\n')
+    result = CliRunner().invoke(main, [command, "--config", str(config)])
+    assert result.exit_code == 1
+    assert "is not one that SQLite can read" in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert (tmp_path / "junk.db").read_bytes() == content
 
 
 def _peak_memory(*arguments: str) -> tuple[int, int]:
