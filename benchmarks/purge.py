@@ -84,7 +84,8 @@ def fill(database: Database, session: str, events: int) -> None:
             "INSERT INTO event (session_id, run_id, payload) SELECT :s, :s || (n / 1000), repeat('x', 200)"
             " FROM generate_series(1, CAST(:events AS integer)) n",
             "INSERT INTO artifact (session_id, account, kind, locator)"
-            " SELECT :s, 'files', 'object', 'bucket/' || :s || n FROM generate_series(1, CAST(:events AS integer) / 100) n",
+            " SELECT :s, 'files', 'object', 'bucket/' || :s || n"
+            " FROM generate_series(1, CAST(:events AS integer) / 100) n",
         ):
             connection.execute(sa.text(statement.replace(":s", "CAST(:s AS text)")), {"s": session, "events": events})
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
