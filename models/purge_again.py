@@ -3,13 +3,13 @@ goes into the outbox once more, and the case is open again; the tombstone is as 
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
 from expunge.models.errors import ConversationNotFound
 from expunge.models.fence import why_open
-from expunge.models.graph import Graph, Rule
+from expunge.models.fence_restored import restored
+from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph, read_graph
 from expunge.models.holds import require_unheld
 from expunge.models.purge import begin, close, inside, open_purge_case, remove_rows, savepoint
@@ -62,28 +62,5 @@ def _purge_again(where: Session | Connection, connection: Connection, live: Live
 
 
 def came_back(connection: Connection, graph: Graph) -> Sequence[str]:
-    """The conversations that have a tombstone and rows, by their ids. Reads all rows that refer to the root."""
-    live = read_graph(connection, graph)
-    rows = ConversationRows(connection, live)
-    places = [(live.graph.root.table, live.graph.root.key)]
-    places += [
-        (table.name, edge.columns[0])
-        for table in live.tables.values()
-        for edge in table.edges
-        if table.name != live.graph.root.table
-        and table.rule != Rule.KEEP
-        and edge.parent == live.graph.root.table
-        and edge.parent_columns == (live.graph.root.key,)
-    ]
-    found = " UNION ".join(
-        f"SELECT CAST({rows.column(column)} AS text) AS id FROM {rows.name(table)}" for table, column in places
-    )
-    return list(
-        connection.execute(
-            text(
-                "SELECT t.conversation FROM erasure_tombstone t WHERE t.graph = :graph"
-                f" AND t.conversation IN (SELECT id FROM ({found}) AS found) ORDER BY t.conversation"
-            ),
-            {"graph": graph.name},
-        ).scalars()
-    )
+    """The conversations that have a tombstone and rows, by their ids. Reads all rows of the graph's tables."""
+    return sorted(restored(connection, read_graph(connection, graph)))
