@@ -12,6 +12,7 @@ names is not there; reading and deleting go on. All is additive, and safe to run
 """
 
 import hashlib
+import weakref
 from collections.abc import Mapping
 
 from sqlalchemy import text
@@ -27,6 +28,8 @@ from expunge.models.graph_live import LiveGraph
 WAIT_SECONDS = 5.0
 """For the writers near a conversation that is to be purged. While a purge waits, no new one is let in."""
 _INSTALL_KEY = 0x65787067
+_fingerprints: dict[int, dict[tuple[str, str], str]] = {}
+"""By the identity of the graph as it was read, and by dialect and schema."""
 _HINT = "run expunge fence install"
 
 
@@ -53,7 +56,18 @@ def fence_sql(live: LiveGraph, dialect: str, *, schema: str = "public", lock: bo
 
 
 def fingerprint(live: LiveGraph, dialect: str, schema: str = "public") -> str:
-    """Which fence belongs to the graph as it is: a hash of its statements."""
+    """Which fence belongs to the graph as it is: a hash of its statements, which every purge asks for and which take
+    milliseconds to write; so it is kept as long as the graph is."""
+    known = _fingerprints.get(id(live))
+    if known is None:
+        weakref.finalize(live, _fingerprints.pop, id(live), None)
+        known = _fingerprints[id(live)] = {}
+    if (dialect, schema) not in known:
+        known[dialect, schema] = _fingerprint(live, dialect, schema)
+    return known[dialect, schema]
+
+
+def _fingerprint(live: LiveGraph, dialect: str, schema: str) -> str:
     if dialect == "postgresql":
         statements = list(fence_postgresql.statements(Reach(live, schema), lock=True))
     else:

@@ -27,12 +27,27 @@ class Climb:
 
     def query(self, table: str, row: str) -> str:
         """The query; empty if the table has no parent to ask."""
-        parts = list(self._missing_parents(table, row))
-        if self.reach.goes_round(table):
-            parts += self._round(table, row)
-        else:
-            parts += self._by_joins(table, row)
-        return "\nUNION ALL ".join(parts)
+        if not self.reach.circling(table):
+            return self.flat(table, row)
+        return "\nUNION ALL ".join([*self._missing_parents(table, row), *self._round(table, row)])
+
+    def flat(self, table: str, row: str) -> str:
+        """The query without what is found by going round: all that there is, unless `circles`."""
+        return "\nUNION ALL ".join([*self._missing_parents(table, row), *self._by_joins(table, row)])
+
+    def circles(self, table: str, row: str) -> str:
+        """The condition under which a climb from this row begins to go round; empty if none ever does."""
+        return " OR ".join(self._turns(table, row, Path()))
+
+    def _turns(self, table: str, row: str, climbed: Path) -> Iterator[str]:
+        circling = self.reach.circling(table)
+        for edge in self.reach.climbed(table):
+            if edge in circling:
+                goes_on = " AND ".join(f"{row}.{quote(column)} IS NOT NULL" for column in edge.columns)
+                yield f"EXISTS ({climbed.select('1', goes_on)})" if climbed.tables else f"({goes_on})"
+            elif edge.parent != self.reach.root.table:
+                path, parent = self.reach.step(climbed, edge, row)
+                yield from self._turns(edge.parent, parent, path)
 
     def _missing_parents(self, table: str, row: str) -> Iterator[str]:
         for edge in self.reach.climbed(table):
@@ -44,9 +59,12 @@ class Climb:
             yield select("CAST(NULL AS text)", (), (condition, self.reach.has_no(edge, row) + itself))
 
     def _by_joins(self, table: str, row: str) -> Iterator[str]:
+        circling = self.reach.circling(table)
         for edge in self.reach.climbed(table):
+            if edge in circling:
+                continue
             path, parent = self.reach.step(Path(), edge, row)
-            yield from _queries(self.reach, edge, parent, path)
+            yield from _queries(self.reach, edge, parent, path, circling)
             condition = self.far(edge)
             if condition is not None:
                 yield from self._gaps(edge.parent, parent, path, condition)
@@ -54,7 +72,10 @@ class Climb:
     def _gaps(self, table: str, row: str, climbed: Path, condition: str) -> Iterator[str]:
         if table == self.reach.root.table:
             return
+        circling = self.reach.circling(table)
         for edge in self.reach.climbed(table):
+            if edge in circling:
+                continue
             yield climbed.select("CAST(NULL AS text)", condition, self.reach.has_no(edge, row))
             path, parent = self.reach.step(climbed, edge, row)
             yield from self._gaps(edge.parent, parent, path, condition)
@@ -94,8 +115,10 @@ class Climb:
         )
 
 
-def _queries(reach: Reach, edge: Edge, parent: str, path: Path) -> Iterator[str]:
-    return (way.select(conversation) for way, conversation in reach.ways(edge.parent, parent, path))
+def _queries(
+    reach: Reach, edge: Edge, parent: str, path: Path, without: frozenset[Edge] = frozenset()
+) -> Iterator[str]:
+    return (way.select(conversation) for way, conversation in reach.ways(edge.parent, parent, path, without))
 
 
 class _Places:

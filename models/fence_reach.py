@@ -102,9 +102,11 @@ class Reach:
                     ahead.append(edge.parent)
         return found
 
-    def goes_round(self, table: str) -> bool:
-        """Whether a climb may come back to where it was."""
-        return any(name in self.above(name) for name in {table, *self.above(table)} - {self.root.table})
+    def circling(self, table: str) -> frozenset[Edge]:
+        """The references of a climb that may come back to where they start."""
+        names = {table, *self.above(table)} - {self.root.table}
+        edges = (edge for name in names for edge in self.climbed(name))
+        return frozenset(edge for edge in edges if edge.child in {edge.parent, *self.above(edge.parent)})
 
     def may_come_later(self, edge: Edge) -> bool:
         """Whether a parent may be inserted after its child: PostgreSQL looks for it when the transaction ends, and in a
