@@ -7,6 +7,7 @@ import pytest
 from commands import run
 
 from expunge.models.list_receipts import RECEIPT_COLUMNS
+from expunge.worker.demo_stores import demo_stores
 
 
 @pytest.fixture
@@ -82,3 +83,9 @@ def test_without_its_extra_it_says_what_to_install(tmp_path) -> None:
     (tmp_path / "moto" / "__init__.py").write_text("raise ImportError('not installed')")
     done = run("expunge", "demo", cwd=tmp_path, code=1, PYTHONPATH=os.fspath(tmp_path))
     assert done.stderr.strip() == "Error: the demo needs a local S3 server: pip install 'expunge[demo]'"
+
+
+def test_twice_in_one_process() -> None:
+    for _ in range(2):
+        with demo_stores() as stores:
+            assert stores.keys_left()
