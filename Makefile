@@ -42,7 +42,7 @@ format: setup ## let ruff format the code
 
 bench: setup ## the benchmarks, each beside its reference: minutes, and a quiet machine
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	for name in drain latency memory purge s3; do $(BIN)/python benchmarks/$$name.py; done
+	for name in drain fence latency memory purge s3; do $(BIN)/python benchmarks/$$name.py; done
 
 up: setup ## worker and beat in one process, with ./expunge.toml
 	$(BIN)/expunge up
