@@ -198,6 +198,11 @@ def remove_rows(
     bell.announce(where, queue_targets(connection, live, rows, case_id))
     detached = rows.detach()
     deleted = rows.remove()
+    left = rows.left()
+    if left:
+        raise InvalidGraph(
+            [f"{name}: its rows are still there: a trigger or rule of the database keeps them" for name in left]
+        )
     rows.close()
     return Purged(PurgeStatus.PURGED, case_id, deleted, detached)
 

@@ -54,7 +54,7 @@ def _purge_again(where: Session | Connection, connection: Connection, live: Live
     if not lookup.look().exists and lookup.may_exist:
         rows.start_without_row(conversation)
     rows.collect()
-    if not rows.any():
+    if not rows.left():
         rows.close()
         return Purged(PurgeStatus.ALREADY_PURGED, case_id_of(name, conversation))
     open_purge_case(where, name, conversation, principal)

@@ -130,17 +130,20 @@ class ConversationRows:
             return [f"{key} IN (SELECT c{self._place(name, self._live.graph.root.key)} FROM {self._keys(name)})"]
         return [self._into(edge) for edge in self._edges(name)]
 
-    def any(self) -> bool:
-        """Whether there is a row that a purge removes or changes."""
-        return any(
-            self._has_row(name, condition)
+    def left(self) -> list[str]:
+        """The tables that have a row that a purge removes or changes."""
+        return [
+            name
             for name in self._live.tables
             if is_followed(self._live, name)
-            for condition in [
-                *self.conditions(name),
-                *(map(self._into, self._edges(name)) if name == self._root else ()),
-            ]
-        )
+            and any(
+                self._has_row(name, condition)
+                for condition in [
+                    *self.conditions(name),
+                    *(map(self._into, self._edges(name)) if name == self._root else ()),
+                ]
+            )
+        ]
 
     def reaches_shared(self) -> bool:
         """Whether a row that is to be removed or changed is also another conversation's."""

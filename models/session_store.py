@@ -65,7 +65,7 @@ class Appended:
 
 
 def answer_soon(engine: Engine, seconds: float) -> None:
-    """From now on, connections of this engine wait for a lock no longer than this: somebody waits for the answer."""
+    """Connections of this engine wait for a lock no longer than this: somebody waits for the answer."""
     milliseconds = int(seconds * 1000)
     statement = (
         f"SET lock_timeout = {milliseconds}"
@@ -79,6 +79,9 @@ def answer_soon(engine: Engine, seconds: float) -> None:
         cursor.execute(statement)
         cursor.close()
         connection.commit()
+
+    if not isinstance(engine.pool, sa.pool.StaticPool):
+        engine.dispose()  # those that are open already would wait for longer
 
 
 def list_sessions(tx: Transaction, principal: Principal, *, limit: int, cursor: str | None = None) -> SessionPage:
@@ -172,6 +175,12 @@ def _is_of(principal: Principal) -> tuple[sa.ColumnElement[bool], ...]:
     return session.c.tenant_id == principal.tenant, session.c.principal_id == principal.id
 
 
+def _is_not_purged() -> sa.ColumnElement[bool]:
+    """A backup that was restored without the fence brings rows back; to a reader they are gone all the same."""
+    stone = Tombstone.__table__.c
+    return ~sa.exists().where(stone.graph == SESSIONS.name, stone.conversation == session.c.id)
+
+
 def _views(principal: Principal) -> sa.Select[Any]:
     def latest_run(states: Sequence[str]) -> sa.ScalarSelect[Any]:
         return (
@@ -191,7 +200,7 @@ def _views(principal: Principal) -> sa.Select[Any]:
         session.c.updated_at,
         latest_run(ACTIVE_STATES).label("active_run_id"),
         latest_run(TERMINAL_STATES).label("last_run_id"),
-    ).where(*_is_of(principal))
+    ).where(*_is_of(principal), _is_not_purged())
 
 
 def _view(connection: Connection, row: Row[Any]) -> SessionView:

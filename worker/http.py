@@ -32,7 +32,7 @@ class Health(BaseModel):
 def create_app(database: Database) -> FastAPI:
     """The application over a database that has the tables of `expunge migrate --with-sessions`.
 
-    Connections that the database makes from now on wait LOCK_SECONDS for a lock at the most.
+    Its connections wait LOCK_SECONDS for a lock at the most.
     """
     answer_soon(database.engine, LOCK_SECONDS)
     app = FastAPI(

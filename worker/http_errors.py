@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from expunge.models.database import is_unreachable
+from expunge.models.database import is_locked, is_unreachable
 from expunge.models.errors import (
     ConversationBusy,
     ConversationNotFound,
@@ -93,6 +93,8 @@ def refusal_of(error: Exception) -> Refusal | None:
             known = translate(error)
             if known is not None:
                 return refusal_of(known)
+            if is_locked(error):
+                return refusal_of(ConversationBusy())
             return _unavailable("unavailable", "the database is busy or away") if is_unreachable(error) else None
         case ConversationNotFound():
             return Refusal(404, "not_found", "there is no such conversation")

@@ -214,7 +214,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, host_database: Database) -> Host:
 def test_a_lock_of_somebody_else_is_waited_for_a_little_only(quick: Host) -> None:
     fill(quick, "s1")
     caller = quick.caller()
-    quick.database.engine.dispose()
     with quick.database.engine.begin() as other:
         other.exec_driver_sql("UPDATE session SET title = 'x' WHERE id = 's1'")
         for answer in (
@@ -225,6 +224,39 @@ def test_a_lock_of_somebody_else_is_waited_for_a_little_only(quick: Host) -> Non
             assert answer.json()["code"] in ("busy", "unavailable")
             assert int(answer.headers["retry-after"]) >= 1
     assert caller.delete("/v1/sessions/s1").status_code == 204
+
+
+KEEPS_ITS_ROWS = {
+    "sqlite": ["CREATE TRIGGER soft BEFORE DELETE ON memory BEGIN SELECT RAISE(IGNORE); END"],
+    "postgresql": [
+        "CREATE FUNCTION soft() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER soft BEFORE DELETE ON memory FOR EACH ROW EXECUTE FUNCTION soft()",
+    ],
+}
+
+
+def test_nothing_is_called_deleted_that_a_trigger_keeps(host: Host) -> None:
+    fill(host, "s1")
+    for statement in KEEPS_ITS_ROWS[host.database.dialect]:
+        host.sql(statement)
+    before = host.sql("SELECT id FROM event"), host.sql("SELECT id FROM memory")
+    assert before[1]
+    answer = host.caller().delete("/v1/sessions/s1")
+    assert answer.status_code == 501, answer.text
+    assert (host.sql("SELECT id FROM event"), host.sql("SELECT id FROM memory")) == before
+    assert host.sql("SELECT conversation FROM erasure_tombstone") == []
+
+
+def test_what_a_restore_brought_back_is_not_shown(host: Host) -> None:
+    for name in ("s1", "s2"):
+        fill(host, name)
+    host.sql(
+        "INSERT INTO erasure_tombstone (graph, conversation, tenant, principal)"
+        " VALUES ('sessions', 's1', 'acme', 'ann')"
+    )
+    caller = host.caller()
+    assert caller.get("/v1/sessions/s1").status_code == 404
+    assert [each["id"] for each in caller.get("/v1/sessions").json()["sessions"]] == ["s2"]
 
 
 def test_nothing_of_the_conversation_is_in_what_stays(host: Host) -> None:

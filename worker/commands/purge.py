@@ -48,11 +48,11 @@ def purge(
     It asks first, since nothing brings it back; without a terminal it needs --yes. An id that does not exist is
     reserved for the principal. A call that is repeated says "already purged".
 
-    With --again, what a restore brought back of conversations that were purged is removed, and their cases are open
-    again.
+    With --again, what a restore brought back of conversations that were purged is removed, each in a transaction of its
+    own, and their cases are open again.
 
     \b
-    Exit code 1, and nothing is changed, if
+    Exit code 1, and nothing of the conversation is changed, if
       a run of the conversation is active (its id is said)
       the conversation is not at the expected version
       there is no such conversation for this principal
