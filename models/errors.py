@@ -59,7 +59,7 @@ class InvalidGraph(ExpungeError):
     """A graph that does not fit the live database. `problems` has one line each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+        super().__init__("; ".join(problems))
         self.problems = tuple(problems)
 
 
