@@ -17,6 +17,7 @@ from expunge.models.database import Database
 from expunge.models.errors import ConfigurationError, ConversationBusy, ConversationPurged
 from expunge.models.fence_names import BUCKETS
 from expunge.models.fence_postgresql import LOCK_CLASS
+from expunge.models.graph import Graph, Member, Reference, Root
 from expunge.models.purge import purge
 from expunge.models.purged import Principal, PurgeStatus
 
@@ -262,6 +263,32 @@ def test_it_sees_what_a_trigger_of_the_host_has_made_of_a_row(host: Fenced) -> N
     host.run("CREATE TRIGGER host_sets BEFORE INSERT ON memory FOR EACH ROW EXECUTE FUNCTION host_sets()")
     with pytest.raises(ConversationPurged):
         host.run("INSERT INTO memory (id, source_session_id) VALUES ('new', 'b')")
+
+
+def test_partitions_are_guarded_also_those_that_come_later(postgres_url: str) -> None:
+    database = Database.open(postgres_url)
+    tables = """
+    CREATE TABLE session (id text PRIMARY KEY);
+    CREATE TABLE event (id integer, session_id text) PARTITION BY RANGE (id);
+    CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM (0) TO (10)
+    """
+    graph = Graph("parts", Root("session"), (Member("event", references=(Reference("session_id", "session"),)),))
+    host = Fenced(database, tables=tables, graph=graph)
+    host.run("CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM (10) TO (20)")
+    host.run("INSERT INTO event VALUES (1, 'b'), (11, 'a')")
+    host.bury("a", graph="parts")
+    for role in ("origin", "replica"):
+        for write in (
+            "INSERT INTO event VALUES (2, 'a')",
+            "INSERT INTO event VALUES (12, 'a')",
+            "INSERT INTO event_2 VALUES (12, 'a')",
+            "UPDATE event_2 SET session_id = 'b'",
+            "UPDATE event SET id = 15, session_id = 'a' WHERE id = 1",
+        ):
+            with writer(host) as connection, pytest.raises(ConversationPurged):
+                connection.exec_driver_sql(f"SET LOCAL session_replication_role = {role}")
+                run(connection, write)
+    database.close()
 
 
 # -- locks ------------------------------------------------------------------------------------------------------------
