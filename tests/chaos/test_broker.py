@@ -53,6 +53,8 @@ class Celery:
         return text in self.log.read_text()
 
     def must_run(self) -> None:
+        if self.process.poll() is not None and "Unrecoverable error" in self.log.read_text():
+            self._start()
         assert self.process.poll() is None, self.log.read_text()
 
     def end(self) -> int:
