@@ -137,6 +137,8 @@ PURGED_MARK = "expunge: conversation purged"
 """Begins the message of the fence's triggers (models/fence.py)."""
 BUSY_MARK = "expunge: conversation busy"
 """Begins the message of the fence's retryable error, with SQLSTATE 40001."""
+SOMEBODY_WRITES = "somebody writes near this conversation: roll back and try again"
+"""What ConversationBusy says to a purge; a writer is told that a purge is under way."""
 UNRESOLVED_MARK = "expunge: no such parent"
 """Begins the message of the fence about a row whose parent is not there, so that its conversation cannot be told."""
 

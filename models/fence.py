@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from expunge.models import fence_postgresql, fence_sqlite
-from expunge.models.errors import ConfigurationError, ConversationBusy, SchemaError
+from expunge.models.errors import SOMEBODY_WRITES, ConfigurationError, ConversationBusy, SchemaError
 from expunge.models.fence_names import trigger_name
 from expunge.models.fence_postgresql import LOCK_CLASS
 from expunge.models.fence_reach import Reach, literal, quote
@@ -152,10 +152,9 @@ def _escaped(name: str) -> str:
 
 
 def _wait(connection: Connection, bucket: int, seconds: float) -> None:
-    busy = "somebody writes near this conversation: roll back and try again"
     held = connection.exec_driver_sql("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").scalar_one()
     if held or seconds <= 0:
-        raise ConversationBusy(busy)
+        raise ConversationBusy(SOMEBODY_WRITES)
     before = connection.exec_driver_sql("SELECT current_setting('lock_timeout')").scalar_one()
     limit = text("SELECT set_config('lock_timeout', :limit, true)")
     connection.execute(limit, {"limit": f"{max(1, int(seconds * 1000))}ms"})
@@ -163,7 +162,7 @@ def _wait(connection: Connection, bucket: int, seconds: float) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK_CLASS}, {bucket})")
     except Exception as error:
         if getattr(getattr(error, "orig", None), "sqlstate", None) == "55P03":
-            raise ConversationBusy(busy) from error
+            raise ConversationBusy(SOMEBODY_WRITES) from error
         raise
     connection.execute(limit, {"limit": before})
 

@@ -2,16 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from expunge.models.errors import ConversationNotFound, Held, InvalidCase, InvalidGraph, RunActive, VersionConflict
+from expunge.models.errors import ConversationNotFound, Held, InvalidCase, RunActive
 from expunge.models.graph import Graph, Root, TargetColumns
 from expunge.models.memory_graph import Reach, Row
 from expunge.models.memory_state import MemoryCase, MemoryTombstone
 from expunge.models.plain_text import require_plain
+from expunge.models.purge_rules import may, require_version, require_version_column
 from expunge.models.purge_targets import UNUSABLE
 from expunge.models.purged import Principal, Purged, PurgeStatus
 from expunge.models.tables import MAX_ACCOUNT, MAX_LOCATOR_BYTES
 from expunge.models.targets import Target
-from expunge.models.tombstones import case_id_of, may
+from expunge.models.tombstones import case_id_of
 
 if TYPE_CHECKING:
     from expunge.models.memory import MemoryTransaction
@@ -40,8 +41,7 @@ def purge_in_memory(
     if not store.fenced or own is None or own.graph != graph:
         why = "the store is not fenced" if not store.fenced else f"the store was not made with this graph {graph.name}"
         return Purged(PurgeStatus.UNSUPPORTED, reason=f"{why}: rows could be written back")
-    if expected_version is not None and graph.root.version is None:
-        raise InvalidGraph([f"graph {graph.name}: expected_version needs a version column of the root"])
+    require_version_column(graph, expected_version)
     conversation = str(conversation)
     _require_text(conversation=conversation, subject=principal.id, tenant=principal.tenant)
     case_id = case_id_of(graph.name, conversation)
@@ -88,9 +88,7 @@ def _authorise(root: Root, row: Row, principal: Principal, expected_version: Any
     owner = None if root.owner is None else row.get(root.owner)
     if not may(root, tenant, owner, principal):
         raise ConversationNotFound("no such conversation")
-    version = None if root.version is None else row.get(root.version)
-    if expected_version is not None and version != expected_version and str(version) != str(expected_version):
-        raise VersionConflict("the conversation is not at the expected version: read it again")
+    require_version(None if root.version is None else row.get(root.version), expected_version)
 
 
 def _require_idle(root: Root, reach: Reach) -> None:

@@ -12,47 +12,25 @@ refused it (ConversationBusy). An engine made by `database.py` begins with BEGIN
 least be inside a transaction, which the driver's autocommit is not: such a connection is `unsupported`.
 """
 
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import sqlalchemy as sa
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from expunge.models import bell
-from expunge.models.cases import open_case
-from expunge.models.database import Transaction, is_locked
-from expunge.models.errors import (
-    ConversationBusy,
-    ConversationNotFound,
-    InvalidCase,
-    InvalidGraph,
-    RunActive,
-    VersionConflict,
-    translate,
-)
-from expunge.models.fence import close_for_purge, why_open
+from expunge.models.errors import ConversationNotFound, InvalidCase, RunActive
 from expunge.models.graph import Graph
-from expunge.models.graph_live import LiveGraph, read_graph
-from expunge.models.holds import keep_holds_out, require_unheld
+from expunge.models.graph_live import LiveGraph
+from expunge.models.holds import require_unheld
 from expunge.models.plain_text import require_plain
 from expunge.models.purge_root import Found, RootLookup
 from expunge.models.purge_rows import ConversationRows
-from expunge.models.purge_targets import queue_targets
+from expunge.models.purge_rules import may, require_version, require_version_column
+from expunge.models.purge_steps import all_or_nothing, close, open_purge_case, remove_rows
 from expunge.models.purged import Principal, Purged, PurgeStatus
-from expunge.models.states import Scope
-from expunge.models.take_tracked import Owner, exclude
-from expunge.models.tombstones import case_id_of, may, write_tombstone
+from expunge.models.tombstones import case_id_of, write_tombstone
 
 __all__ = ["case_id_of", "purge"]
-
-_RETRYABLE = ("40001", "40P01", "55P03")
-"""PostgreSQL: serialization failure, deadlock, lock not available."""
-_ADVISORY_CLASS = 0x65787073
-"""Of the lock that lets purges which share rows go one by one."""
 
 
 def purge(
@@ -81,18 +59,12 @@ def purge(
     conversation = str(conversation)
     # before the database is asked: PostgreSQL takes no text with a zero byte
     require_plain({"conversation": conversation, "principal": principal.id, "tenant": principal.tenant}, InvalidCase)
-    with inside(where) as connection:
-        reason = begin(connection)
-        if reason is not None:
-            return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
-        with savepoint(connection):
-            live = read_graph(connection, graph)
-            reason = why_open(connection, live)
-            if reason is not None:
-                return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
-            if expected_version is not None and graph.root.version is None:
-                raise InvalidGraph([f"graph {graph.name}: expected_version needs a version column of the root"])
-            return _purge(where, connection, live, conversation, principal, expected_version, reserve_absent)
+
+    def work(connection: Connection, live: LiveGraph) -> Purged:
+        require_version_column(graph, expected_version)
+        return _purge(where, connection, live, conversation, principal, expected_version, reserve_absent)
+
+    return all_or_nothing(where, graph, work)
 
 
 def _purge(
@@ -116,7 +88,7 @@ def _purge(
     if _is_theirs(live, found, principal, reserve_absent):
         return Purged(PurgeStatus.ALREADY_PURGED, case_id)
     if found.exists:
-        _require_version(found.version, expected_version)
+        require_version(found.version, expected_version)
         rows.start(lookup.condition, lookup.parameters)
         _require_idle(connection, live, rows)
     require_unheld(connection, tenant=principal.tenant, subject=principal.id, conversation=conversation)
@@ -138,11 +110,6 @@ def _is_theirs(live: LiveGraph, found: Found, principal: Principal, reserve_abse
     return False
 
 
-def _require_version(version: Any, expected: Any) -> None:
-    if expected is not None and version != expected and str(version) != str(expected):
-        raise VersionConflict("the conversation is not at the expected version: read it again")
-
-
 def _require_idle(connection: Connection, live: LiveGraph, rows: ConversationRows) -> None:
     active = live.graph.root.active_run
     if active is None:
@@ -160,99 +127,3 @@ def _require_idle(connection: Connection, live: LiveGraph, rows: ConversationRow
         ).first()
         if run is not None:
             raise RunActive(str(run[0]))
-
-
-# -- shared with purge_again.py ---------------------------------------------------------------------------------------
-
-
-def close(connection: Connection, graph_name: str, conversation: str, principal: Principal) -> None:
-    """Take all locks that a purge waits for, in the one order, before any row."""
-    close_for_purge(connection, graph_name, conversation)
-    exclude(Transaction(connection), Owner(principal.tenant, conversation=conversation))
-    keep_holds_out(connection)
-
-
-def open_purge_case(where: Session | Connection, graph_name: str, conversation: str, principal: Principal) -> None:
-    """The case of the purge, with everything that was tracked of the conversation."""
-    open_case(
-        where,
-        case_id=case_id_of(graph_name, conversation),
-        subject=principal.id,
-        tenant=principal.tenant,
-        basis="request",
-        scope=Scope.CONVERSATION,
-        conversation=conversation,
-        inventory=True,
-        nothing_found=True,
-    )
-
-
-def remove_rows(
-    where: Session | Connection, connection: Connection, live: LiveGraph, rows: ConversationRows, case_id: str
-) -> Purged:
-    """Everything that `rows` has begun with: its targets into the outbox, then detached and removed."""
-    rows.collect()
-    if connection.dialect.name == "postgresql" and rows.reaches_shared():
-        key = zlib.crc32(live.graph.name.encode()) - 2**31
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_CLASS}, {key})"))
-    bell.announce(where, queue_targets(connection, live, rows, case_id))
-    detached = rows.detach()
-    deleted = rows.remove()
-    left = rows.left()
-    if left:
-        raise InvalidGraph(
-            [f"{name}: its rows are still there: a trigger or rule of the database keeps them" for name in left]
-        )
-    rows.close()
-    return Purged(PurgeStatus.PURGED, case_id, deleted, detached)
-
-
-@contextmanager
-def savepoint(connection: Connection) -> Iterator[None]:
-    """All or nothing, also for a caller who catches the error and commits."""
-    nested = connection.begin_nested()
-    try:
-        yield
-    except BaseException:
-        if nested.is_active and not connection.invalidated:
-            nested.rollback()
-        raise
-    else:
-        nested.commit()
-
-
-@contextmanager
-def inside(where: Session | Connection) -> Iterator[Connection]:
-    """The connection of the caller's transaction; raises our errors for the database's."""
-    try:
-        if isinstance(where, Session):
-            where.flush()
-            yield where.connection()
-            where.expire_all()
-        else:
-            yield where
-    except sa.exc.DBAPIError as error:
-        known = translate(error)
-        if known is None and (getattr(error.orig, "sqlstate", None) in _RETRYABLE or is_locked(error)):
-            known = ConversationBusy("somebody writes near this conversation: roll back and try again")
-        if known is None:
-            raise
-        raise known from error
-
-
-def begin(connection: Connection) -> str | None:
-    """Begin to write where that is what keeps others out; why this connection cannot keep the promise, or None."""
-    if connection.dialect.name == "postgresql":
-        isolation = str(connection.exec_driver_sql("SHOW transaction_isolation").scalar_one())
-        if getattr(connection.connection.dbapi_connection, "autocommit", False):
-            return "the connection commits each statement by itself: purge in a transaction"
-        if isolation != "read committed":
-            return f"the transaction is at {isolation.upper()}: the purge needs READ COMMITTED"
-        return None
-    if connection.dialect.name == "sqlite":
-        # SAVEPOINT alone begins a transaction that its RELEASE commits, so the driver must have begun one before
-        connection.exec_driver_sql("UPDATE erasure_fence SET graph = graph WHERE 1 = 0")
-        if not getattr(connection.connection.dbapi_connection, "in_transaction", True):
-            return "the connection commits each statement by itself: purge in a transaction"
-        return None
-    return f"{connection.dialect.name} is not supported: SQLite and PostgreSQL are"

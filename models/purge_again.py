@@ -7,14 +7,13 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
 from expunge.models.errors import ConversationNotFound
-from expunge.models.fence import why_open
 from expunge.models.fence_restored import restored
 from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph, read_graph
 from expunge.models.holds import require_unheld
-from expunge.models.purge import begin, close, inside, open_purge_case, remove_rows, savepoint
 from expunge.models.purge_root import RootLookup
 from expunge.models.purge_rows import ConversationRows
+from expunge.models.purge_steps import all_or_nothing, close, open_purge_case, remove_rows
 from expunge.models.purged import Principal, Purged, PurgeStatus
 from expunge.models.tombstones import case_id_of, find_tombstone
 
@@ -28,16 +27,9 @@ def purge_again(where: Session | Connection, graph: Graph, conversation: str) ->
 
     Raises InvalidGraph, ConversationNotFound (there is no tombstone: it was never purged), Held, ConversationBusy.
     """
-    with inside(where) as connection:
-        reason = begin(connection)
-        if reason is not None:
-            return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
-        with savepoint(connection):
-            live = read_graph(connection, graph)
-            reason = why_open(connection, live)
-            if reason is not None:
-                return Purged(PurgeStatus.UNSUPPORTED, reason=reason)
-            return _purge_again(where, connection, live, str(conversation))
+    return all_or_nothing(
+        where, graph, lambda connection, live: _purge_again(where, connection, live, str(conversation))
+    )
 
 
 def _purge_again(where: Session | Connection, connection: Connection, live: LiveGraph, conversation: str) -> Purged:

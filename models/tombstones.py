@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from expunge.models.database import Database
 from expunge.models.errors import ExpungeError
-from expunge.models.graph import Graph, Root
+from expunge.models.graph import Graph
 from expunge.models.plain_text import require_plain
 from expunge.models.purge_tables import Tombstone
 from expunge.models.purged import Principal
@@ -57,14 +57,6 @@ def write_tombstone(connection: Connection, graph_name: str, conversation: str, 
             graph=graph_name, conversation=conversation, tenant=principal.tenant, principal=principal.id
         )
     )
-
-
-def may(root: Root, tenant: object, owner: object, principal: Principal) -> bool:
-    """Whether a row, or tombstone, of this tenant and owner is the principal's. A host that declares no tenant column
-    has one tenant, and where no owner is declared every principal of the tenant may."""
-    if root.tenant is not None and (tenant is None or str(tenant) != principal.tenant):
-        return False
-    return root.owner is None or (owner is not None and str(owner) == principal.id)
 
 
 def list_tombstones(database: Database, graph_name: str | None = None) -> Iterator[Sequence[dict[str, Any]]]:
