@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,18 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def start(*arguments: str | Path, cwd: Path, **more: str) -> Iterator["subprocess.Popen[str]"]:
-    """Start `expunge` or `celery` with these arguments, in a folder; killed at the end if it still runs."""
+def start(
+    *arguments: str | Path, cwd: Path, stdout: int = subprocess.PIPE, under: Sequence[str] = (), **more: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start `expunge` or `celery` with these arguments, in a folder, `under` another command if there is one; killed at
+    the end if it still runs."""
     program, *rest = arguments
     process = subprocess.Popen(
-        [str(BIN / program), *map(str, rest)],
+        [*under, str(BIN / program), *map(str, rest)],
         cwd=cwd,
         env=environment(**more),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -1,20 +1,18 @@
 """Every order of inserts, updates, deletes, purges and rollbacks, against a simple model (purge_model.py): on every
 store the same."""
 
-import os
 from itertools import count
 from typing import Any, ClassVar
 
 import pytest
 from conformance.purge_model import NEEDED, REFERENCES, Model, Refused
 from conformance.purge_world import ADA, BOB, TABLES, Tx, World
-from hypothesis import HealthCheck, Phase, settings
+from doubles.machines import ROUNDS, run_machine
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from expunge.models.errors import ConversationNotFound, ConversationPurged, InvalidWrite, RunActive
 
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 IDS = st.sampled_from(["1", "2", "3"])
 CHATS = st.sampled_from(["c1", "c1", "c2", "c3"])
 MEMBERS = st.sampled_from([table for table in TABLES if table != "chat"])
@@ -158,16 +156,4 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.timeout(180 * (1 + ROUNDS))
 def test_every_order(committed: World, request: pytest.FixtureRequest) -> None:
     examples, steps = (30, 25) if request.node.callspec.params["committed"] == "memory" else (8, 20)
-    run_state_machine_as_test(
-        type("Machine", (Machine,), {"world": committed, "numbers": count()}),
-        settings=settings(
-            max_examples=examples * ROUNDS,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            derandomize=ROUNDS == 1,
-            phases=(Phase.explicit, Phase.generate),
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(type("Machine", (Machine,), {"world": committed, "numbers": count()}), examples=examples, steps=steps)

@@ -54,8 +54,14 @@ def run_on_postgresql(machine: type[OnDatabase], server: Any, template: str, *, 
 def _run(
     machine: type[OnDatabase], fresh: Callable[[], str], drop: Callable[[str], None], examples: int, steps: int
 ) -> None:
+    made = type("Machine", (machine,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop)})
+    run_machine(made, examples=examples, steps=steps)
+
+
+def run_machine(machine: type[RuleBasedStateMachine], *, examples: int, steps: int) -> None:
+    """The same examples each time, or at random for `make chaos`, and then more of them."""
     run_state_machine_as_test(
-        type("Machine", (machine,), {"fresh": staticmethod(fresh), "drop": staticmethod(drop)}),
+        machine,
         settings=settings(
             max_examples=examples * ROUNDS,
             stateful_step_count=steps,

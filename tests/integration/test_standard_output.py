@@ -3,12 +3,11 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import BIN, environment
+from commands import start
 from rows import add_receipts, receipt
 
 from expunge.models import Target, open_case
@@ -38,37 +37,19 @@ COMMANDS = {
 }
 
 
-@contextmanager
-def _started(*arguments: str, cwd: Path, stdout: int, command: Sequence[str] = ()) -> Iterator[Process]:
-    process = subprocess.Popen(
-        [*command, str(BIN / "expunge"), *arguments],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def _ended(process: Process) -> tuple[int, str]:
     _, err = process.communicate(timeout=60)
     return process.returncode, err
 
 
 def _full(*arguments: str, cwd: Path) -> tuple[int, str]:
-    with open("/dev/full", "wb") as full, _started(*arguments, cwd=cwd, stdout=full.fileno()) as process:
+    with open("/dev/full", "wb") as full, start("expunge", *arguments, cwd=cwd, stdout=full.fileno()) as process:
         return _ended(process)
 
 
 def _closed(*arguments: str, cwd: Path) -> tuple[int, str]:
     command = ["sh", "-c", 'exec "$0" "$@" >&-']
-    with _started(*arguments, cwd=cwd, stdout=subprocess.DEVNULL, command=command) as process:
+    with start("expunge", *arguments, cwd=cwd, stdout=subprocess.DEVNULL, under=command) as process:
         return _ended(process)
 
 
@@ -76,7 +57,7 @@ def _without_reader(*arguments: str, cwd: Path) -> tuple[int, str]:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        with _started(*arguments, cwd=cwd, stdout=writing) as process:
+        with start("expunge", *arguments, cwd=cwd, stdout=writing) as process:
             return _ended(process)
     finally:
         os.close(writing)
@@ -137,7 +118,7 @@ def test_a_reader_that_has_enough_ends_a_long_listing(
     database: Database, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     _fill(database, receipts=MANY)
-    with _started("receipts", *arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+    with start("expunge", "receipts", *arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
         assert _with_enough(process) == (READER_GONE, "")
@@ -174,7 +155,7 @@ def test_up_whose_reader_has_gone_settles_what_it_called(
     database: Database, tmp_path: Path, provider: DemoProvider, arguments: tuple[str, ...]
 ) -> None:
     _open(database, provider, 300)
-    with _started("up", "--json", *arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+    with start("expunge", "up", "--json", *arguments, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["status"] == "deleted"
         assert _with_enough(process) == (READER_GONE, "")

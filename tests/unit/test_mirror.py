@@ -1,6 +1,5 @@
 """A client's mirror: never prunes a living conversation, always converges, deletes server first."""
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,16 +7,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from doubles.machines import ROUNDS, run_machine
 from doubles.session_server import FAULTS, STRANGER, TOKEN, SessionServer, problem
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from expunge.models import mirror_file
 from expunge.models.mirror_file import MirrorFile
 from expunge.worker.mirror import Mirror
-
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 
 
 class Device:
@@ -514,16 +511,4 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.mark.timeout(120 * (1 + ROUNDS))
 def test_every_order() -> None:
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=30 * ROUNDS,
-            stateful_step_count=25,
-            deadline=None,
-            database=None,
-            derandomize=ROUNDS == 1,
-            phases=(Phase.explicit, Phase.generate),
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(Machine, examples=30, steps=25)
