@@ -13,7 +13,7 @@ from expunge.models import bell
 from expunge.models.basis import due_date
 from expunge.models.database import Transaction
 from expunge.models.errors import CaseConflict, InvalidCase
-from expunge.models.plain_text import require_plain
+from expunge.models.plain_text import require_text
 from expunge.models.states import SETTLING_STATUSES, Scope
 from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
 from expunge.models.take_tracked import Owner, Taken, exclude, has_tracked, take_all
@@ -150,14 +150,6 @@ def _checked_targets(targets: Iterable[Target]) -> list[Target]:
     return list(wanted)
 
 
-def _text(name: str, value: str | None, longest: int = 1000) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str) or not value or len(value) > longest:
-        raise InvalidCase(f"{name}: text of 1 to {longest} characters")
-    require_plain({name: value}, InvalidCase)
-
-
 def _checked_case(
     subject: str,
     tenant: str | None,
@@ -169,10 +161,9 @@ def _checked_case(
 ) -> dict[str, object]:
     if subject is None:
         raise InvalidCase("subject: is required")
-    _text("subject", subject)
-    _text("tenant", tenant)
-    _text("case id", case_id, MAX_CASE_ID)
-    _text("conversation", conversation)
+    require_text({"subject": subject, "tenant": tenant}, InvalidCase)
+    require_text({"case id": case_id}, InvalidCase, MAX_CASE_ID)
+    require_text({"conversation": conversation}, InvalidCase)
     basis = "request" if basis is None else basis
     scope = Scope.TARGETS if scope is None else scope
     if scope not in set(Scope):

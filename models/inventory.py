@@ -16,14 +16,13 @@ from expunge.models import bell
 from expunge.models.cases import close_if_nothing_was_found, ensure_case
 from expunge.models.database import Transaction
 from expunge.models.errors import InvalidTarget
-from expunge.models.plain_text import require_plain
+from expunge.models.plain_text import require_text
 from expunge.models.purge_tables import InventoryItem
 from expunge.models.states import Scope
 from expunge.models.take_tracked import Owner, exclude_sharing, share, take_one, tenant_is
 from expunge.models.targets import Target, require_valid
 from expunge.models.tombstones import case_id_of
 
-_MAX_TEXT = 1000
 _YEARS = (1900, 9000)
 """What the columns take."""
 
@@ -112,10 +111,7 @@ def _require_owner(subject: str, tenant: str | None, conversation: str | None, r
     if subject is None:
         raise InvalidTarget("subject: is required")
     fields = {"subject": subject, "tenant": tenant, "conversation": conversation, "region": region}
-    for name, value in fields.items():
-        if value is not None and (not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT):
-            raise InvalidTarget(f"{name}: text of 1 to {_MAX_TEXT} characters")
-    require_plain(fields, InvalidTarget)
+    require_text(fields, InvalidTarget)
 
 
 def _require_times(created_at: datetime | None, expires_at: datetime | None) -> None:

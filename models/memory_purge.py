@@ -6,7 +6,7 @@ from expunge.models.errors import ConversationNotFound, Held, InvalidCase, RunAc
 from expunge.models.graph import Graph, Root, TargetColumns
 from expunge.models.memory_graph import Reach, Row
 from expunge.models.memory_state import MemoryCase, MemoryTombstone
-from expunge.models.plain_text import require_plain
+from expunge.models.plain_text import require_text
 from expunge.models.purge_rules import may, require_version, require_version_column
 from expunge.models.purge_targets import UNUSABLE
 from expunge.models.purged import Principal, Purged, PurgeStatus
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from expunge.models.memory import MemoryTransaction
 
 MAX_KIND = 64
-MAX_TEXT = 1000
-"""Characters, as models/cases.py takes them."""
 
 
 def purge_in_memory(
@@ -43,7 +41,7 @@ def purge_in_memory(
         return Purged(PurgeStatus.UNSUPPORTED, reason=f"{why}: rows could be written back")
     require_version_column(graph, expected_version)
     conversation = str(conversation)
-    _require_text(conversation=conversation, subject=principal.id, tenant=principal.tenant)
+    require_text({"conversation": conversation, "subject": principal.id, "tenant": principal.tenant}, InvalidCase)
     case_id = case_id_of(graph.name, conversation)
     tombstone = tx.tombstone(graph, conversation)
     if tombstone is not None:
@@ -122,10 +120,3 @@ def _target(columns: TargetColumns, row: Row) -> Target | None:
         for column in (columns.account, columns.kind, columns.locator)
     ]
     return None if None in parts else Target(*(str(part) for part in parts))
-
-
-def _require_text(**fields: str | None) -> None:
-    for name, text in fields.items():
-        if text is not None and not 1 <= len(text) <= MAX_TEXT:
-            raise InvalidCase(f"{name}: text of 1 to {MAX_TEXT} characters")
-    require_plain(fields, InvalidCase)

@@ -14,6 +14,19 @@ _REORDERING = "\\u202a-\\u202e\\u2066-\\u2069"
 _REFUSED = re.compile(f"[\\x00-\\x1f\\x7f-\\x9f{_REORDERING}{_HALF_PAIRS}]")
 
 
+MAX_TEXT = 1000
+"""Characters of a name or reference."""
+
+
+def require_text(fields: Mapping[str, str | None], refusal: type[Exception], longest: int = MAX_TEXT) -> None:
+    """Raises `refusal` with the name of the first field that is no text of 1 to `longest` characters, or not plain.
+    None is left out."""
+    for name, text in fields.items():
+        if text is not None and (not isinstance(text, str) or not 0 < len(text) <= longest):
+            raise refusal(f"{name}: text of 1 to {longest} characters")
+        require_plain({name: text}, refusal)
+
+
 def require_plain(fields: Mapping[str, str | None], refusal: type[Exception]) -> None:
     """Raises `refusal` with the name of the first field that holds what no text may hold. Never repeats the text."""
     for name, text in fields.items():
