@@ -42,7 +42,7 @@ class RandomId(FunctionElement[Any]):
 
 @compiles(DatabaseNow, "postgresql")
 def _now_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
-    return "clock_timestamp()"
+    return "statement_timestamp()"  # one moment for all columns of a row, as SQLite has it
 
 
 @compiles(DatabaseNow, "sqlite")
