@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.reflection import Inspector, ObjectKind
 
-from expunge.models import purge_tables  # noqa: F401  its tables are Base's too
+from expunge.models import purge_tables, upkeep_tables  # noqa: F401  their tables are Base's too
 from expunge.models.tables import Base
 
 _Place = tuple[str | None, str]

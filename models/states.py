@@ -93,6 +93,15 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 
 
+class EntryAction(StrEnum):
+    """What an outbox entry waits for."""
+
+    DELETE = "delete"
+    """To be erased."""
+    VERIFY = "verify"
+    """For a second look, by another call than the delete."""
+
+
 class ReceiptStatus(StrEnum):
     """What a store answered about one object. No status says more than the answer did."""
 
@@ -101,6 +110,8 @@ class ReceiptStatus(StrEnum):
     ALREADY_ABSENT = "already_absent"
     """The store's own object-level not-found, or its own listing that passed the object's place. It is success:
     the obligation is that the data is not there."""
+    ACCEPTED = "accepted"
+    """The store took the order and will erase later. It settles nothing: the object is looked at until it is gone."""
     FAILED = "failed"
     """The store, or something that answered in its place, did not confirm; `error` says what it was."""
     UNKNOWN = "unknown"
@@ -109,9 +120,20 @@ class ReceiptStatus(StrEnum):
     """The store keeps it under a retention lock or legal hold of its own."""
     WAIVED = "waived"
     """A person decided that it will not be erased; `actor` and `why` say who and why."""
+    ABSENT = "absent"
+    """A later second look, by another call than the delete, did not find it."""
+    PRESENT = "present"
+    """A later second look found it: it is erased again."""
+    UNVERIFIABLE = "unverifiable"
+    """A later second look could not tell; `error` says why."""
 
 
-SETTLING_STATUSES = (ReceiptStatus.DELETED, ReceiptStatus.ALREADY_ABSENT, ReceiptStatus.WAIVED)
+SETTLING_STATUSES = (
+    ReceiptStatus.DELETED,
+    ReceiptStatus.ALREADY_ABSENT,
+    ReceiptStatus.WAIVED,
+    ReceiptStatus.ABSENT,
+)
 """A receipt of the target itself with one of these closes the target."""
 
 
@@ -173,6 +195,8 @@ class Decision(StrEnum):
     RESUME = "resume"
     HOLD = "hold"
     RELEASE = "release"
+    EXTEND = "extend"
+    REPLAY = "replay"
 
 
 class NoticeKind(StrEnum):
@@ -183,6 +207,9 @@ class NoticeKind(StrEnum):
     LANE_PAUSED = "lane.paused"
     LANE_DOWN = "lane.down"
     CASE_DUE_SOON = "case.due_soon"
+    CASE_OVERDUE = "case.overdue"
+    ENTRY_REAPPEARED = "entry.reappeared"
+    ARCHIVE_FAILED = "archive.failed"
 
 
 def words(enum: type[StrEnum]) -> str:

@@ -65,6 +65,10 @@ class ErasureCase(Base):
     completed_at: Mapped[datetime | None]
     nothing_found: Mapped[bool] = mapped_column(server_default=_DEFAULT)
     """Somebody looked and found nothing to erase: the case is complete without a receipt."""
+    extended_at: Mapped[datetime | None]
+    """When the time was extended, and by whom and why; `due_at` is the later date then."""
+    extended_by: Mapped[str | None]
+    extended_why: Mapped[str | None]
 
     __table_args__ = (
         sa.Index("ix_erasure_case_tenant_subject", "tenant", "subject"),
@@ -113,6 +117,12 @@ class OutboxEntry(Base):
     reason: Mapped[str | None]
     """Why it waits: the last error, or why it was escalated. Never a locator or content."""
     created_at: Mapped[datetime] = mapped_column(server_default=_DEFAULT)
+    action: Mapped[str] = mapped_column(server_default=_DEFAULT)
+    """`delete`, or `verify`: it waits for a second look."""
+    settled: Mapped[bool] = mapped_column(server_default=_DEFAULT)
+    """Its closing receipt exists, so that it keeps no case open: a second look is all that it waits for."""
+    reappeared: Mapped[int] = mapped_column(server_default=_DEFAULT)
+    """Second looks that found it there again, since a person decided."""
 
     __table_args__ = (
         sa.UniqueConstraint("case_id", "account", "kind", "locator"),
@@ -239,6 +249,10 @@ class ErasureHold(Base):
     tenant: Mapped[str | None]
     subject: Mapped[str | None]
     conversation: Mapped[str | None]
+    case_id: Mapped[str | None]
+    account: Mapped[str | None]
+    locator_prefix: Mapped[str | None]
+    """Of an account's locators, as text; needs the account."""
     matter: Mapped[str | None]
     placed_at: Mapped[datetime] = mapped_column(server_default=_DEFAULT)
     placed_by: Mapped[str]

@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy.schema import SchemaItem
 
-from expunge.models import purge_tables  # noqa: F401  its tables belong to the same MetaData
+from expunge.models import purge_tables, upkeep_tables  # noqa: F401  their tables belong to the same MetaData
 from expunge.models.tables import Base
 
 VERSION_TABLE = "erasure_schema_version"

@@ -11,7 +11,7 @@ from expunge.models import schema
 from expunge.models.basis import BASES
 from expunge.models.database import Database
 from expunge.models.errors import SchemaError
-from expunge.models.states import Action, CaseState, Decision, EntryState, PausedBy, ReceiptStatus, Scope
+from expunge.models.states import Action, CaseState, Decision, EntryAction, EntryState, PausedBy, ReceiptStatus, Scope
 from expunge.models.tables import Base
 
 
@@ -39,6 +39,38 @@ def test_up_down_up_beside_the_hosts_own_tables(empty):
     schema.require(empty)
     with empty.read() as tx:
         assert tx.first("SELECT body FROM message").body == "kept"
+
+
+def test_rows_triggers_and_ids_outlive_an_upgrade_and_the_way_back(empty):
+    schema.migrate(empty, "0002")
+    with empty.begin() as tx:
+        tx.run("INSERT INTO erasure_case (id, subject) VALUES ('c', 's')")
+        for locator in ("b/1", "b/2"):
+            tx.run(
+                "INSERT INTO erasure_outbox (case_id, account, kind, locator) VALUES ('c', 'a', 'object', :locator)",
+                locator=locator,
+            )
+        tx.run("DELETE FROM erasure_outbox WHERE locator = 'b/2'")
+        tx.run("INSERT INTO erasure_decision (decision, actor) VALUES ('retry', 'me')")
+    schema.migrate(empty)
+    schema.downgrade(empty, "0002")
+    schema.migrate(empty)
+    with empty.begin() as tx:
+        assert [row.action for row in tx.rows("SELECT action FROM erasure_outbox")] == ["delete"]
+        tx.run("INSERT INTO erasure_outbox (case_id, account, kind, locator) VALUES ('c', 'a', 'object', 'b/3')")
+        assert [row.id for row in tx.rows("SELECT id FROM erasure_outbox ORDER BY id")] == [1, 3]
+        tx.run("INSERT INTO erasure_decision (decision, actor) VALUES ('replay', 'me')")
+    for statement in (
+        "UPDATE erasure_decision SET actor = 'you'",
+        "UPDATE erasure_outbox SET action = 'nonsense'",
+        "UPDATE erasure_outbox SET settled = true",
+        "INSERT INTO erasure_decision (decision, actor) VALUES ('nonsense', 'me')",
+    ):
+        with pytest.raises(sa.exc.DBAPIError), empty.begin() as tx:
+            tx.run(statement)
+    with pytest.raises(RuntimeError, match="erasure_decision has rows"):
+        schema.downgrade(empty, "0002")
+    assert schema.current(empty) == schema.head()
 
 
 def test_downgrade_refuses_to_drop_evidence(database):
@@ -69,6 +101,7 @@ def test_autogenerate_finds_no_difference(database):
     ("table", "column", "words"),
     [
         ("erasure_outbox", "state", EntryState),
+        ("erasure_outbox", "action", EntryAction),
         ("erasure_record", "status", ReceiptStatus),
         ("erasure_record", "action", Action),
         ("erasure_case", "scope", Scope),
