@@ -47,17 +47,23 @@ class Archive(Base):
     """Where, without credentials."""
     segment: Mapped[int] = mapped_column(sa.BigInteger(), server_default=_DEFAULT)
     started_at: Mapped[datetime] = mapped_column(server_default=_DEFAULT)
+    failures: Mapped[int] = mapped_column(server_default=_DEFAULT)
+    """In a row."""
+    failing_since: Mapped[datetime | None]
+    reason: Mapped[str | None]
+    due_at: Mapped[datetime] = mapped_column(server_default=_DEFAULT)
+    """Not written again before; it moves on with every failure."""
 
 
 class ArchiveItem(Base):
-    """A receipt, decision or tombstone that is not in the archive yet. The row goes once it is."""
+    """A receipt, decision, tombstone or hold that is not in the archive yet. The row goes once it is."""
 
     __tablename__ = "erasure_archive_queue"
 
     id: Mapped[int] = mapped_column(Identity, primary_key=True, autoincrement=True)
     kind: Mapped[str]
     ref: Mapped[str]
-    """The row's own id."""
+    """The row's own id; of a tombstone graph and conversation as JSON; of a hold that was released, `ID/released`."""
     segment: Mapped[int | None] = mapped_column(sa.BigInteger())
     """The segment that it was put into, which is written again as it was if its writer died."""
 

@@ -3,8 +3,10 @@
 import sqlalchemy as sa
 from alembic import op
 
+from expunge.models.migrations.archive import create_archive_triggers, drop_archive_triggers
 from expunge.models.migrations.checks import add_check, change_check, drop_check
 from expunge.models.migrations.columns import column, defaults, partial_index, time_checks
+from expunge.models.migrations.holds import create_hold_triggers, drop_hold_triggers
 from expunge.models.types import Identity, Json, UtcDateTime
 
 revision = "0003"
@@ -44,6 +46,8 @@ def upgrade() -> None:
     op.add_column("erasure_outbox", column("action", text, server_default="delete"))
     op.add_column("erasure_outbox", column("settled", sa.Boolean(), server_default=sa.false()))
     op.add_column("erasure_outbox", column("reappeared", integer, server_default=sa.text("0")))
+    op.add_column("erasure_outbox", column("conversation", text, nullable=True))
+    op.add_column("erasure_outbox", column("expires_at", moment, nullable=True))
     add_check("erasure_outbox", "action", _ACTION)
     add_check("erasure_outbox", "settled", _SETTLED)
 
@@ -60,6 +64,7 @@ def upgrade() -> None:
     for (table, name), (before, after) in _CHANGED.items():
         change_check(table, name, before, after)
     add_check("erasure_record", "verified", _VERIFIED)
+    create_hold_triggers(op.get_bind())
 
     op.create_table(
         "erasure_capability",
@@ -84,8 +89,12 @@ def upgrade() -> None:
         column("url", text),
         column("segment", sa.BigInteger(), server_default=sa.text("0")),
         column("started_at", moment, server_default=now),
+        column("failures", integer, server_default=sa.text("0")),
+        column("failing_since", moment, nullable=True),
+        column("reason", text, nullable=True),
+        column("due_at", moment, server_default=now),
         sa.CheckConstraint("id = 1", name="one_row"),
-        *time_checks("started_at"),
+        *time_checks("started_at", "failing_since", "due_at"),
     )
     op.create_table(
         "erasure_archive_queue",
@@ -93,13 +102,16 @@ def upgrade() -> None:
         column("kind", text),
         column("ref", text),
         column("segment", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint("kind IN ('receipt', 'decision', 'tombstone')", name="kind"),
+        sa.CheckConstraint("kind IN ('receipt', 'decision', 'tombstone', 'hold')", name="kind"),
         sqlite_autoincrement=True,
     )
     partial_index("ix_erasure_archive_queue_segment", "erasure_archive_queue", ["segment"], "segment IS NOT NULL")
+    create_archive_triggers(op.get_bind())
 
 
 def downgrade() -> None:
+    drop_archive_triggers(op.get_bind())
+    drop_hold_triggers(op.get_bind())
     for table in ("archive_queue", "archive", "sweep", "capability"):
         op.drop_table(f"erasure_{table}")
     drop_check("erasure_record", "verified", _VERIFIED)
@@ -113,7 +125,7 @@ def downgrade() -> None:
         for name, condition in checks.items():
             drop_check(table, name, condition)
     for table, columns in {
-        "erasure_outbox": ("action", "settled", "reappeared"),
+        "erasure_outbox": ("action", "settled", "reappeared", "conversation", "expires_at"),
         "erasure_case": ("extended_at", "extended_by", "extended_why"),
         "erasure_hold": ("case_id", "account", "locator_prefix"),
     }.items():
