@@ -18,6 +18,7 @@ ExpungeError
 ├── ConversationPurged   a write to a conversation that was purged for ever
 ├── ConversationBusy     a purge is under way: roll back and try again
 ├── InvalidWrite         a store in memory refuses what a database's keys would refuse
+├── InvalidJournal       an export or archive that cannot be believed: cut off, changed, or none of ours
 ├── EntryNotFound
 ├── EntryInFlight        a call about the entry is under way: decide when it has been settled
 ├── RecordImmutable      the database refused to change receipts, decisions or tombstones
@@ -109,6 +110,10 @@ class ConversationBusy(ExpungeError):
 
 class InvalidWrite(ExpungeError, ValueError):
     """A write that a store in memory refuses, as a database does by its keys and foreign keys."""
+
+
+class InvalidJournal(ExpungeError, ValueError):
+    """An export or archive that is refused before anything is taken from it; says which file and line."""
 
 
 class EntryNotFound(ExpungeError):

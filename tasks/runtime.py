@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from expunge.models.database import Database
 from expunge.models.mark import release_leased
+from expunge.tasks.archive_stores import ArchiveStore
 from expunge.tasks.erasers.contract import AccountOptions, Eraser
 from expunge.tasks.erasers.registry import make_eraser
 
@@ -62,6 +63,7 @@ class Runtime:
     accounts: Mapping[str, AccountOptions]
     ring: Ring = _no_ring
     webhook: Webhook | None = None
+    archive: ArchiveStore | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the process was asked to stop: what has not been called goes back at once."""
     on_step: Callable[[str], None] = _no_step

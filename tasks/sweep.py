@@ -25,6 +25,7 @@ from expunge.models.lanes import free_places, lanes_down, read_lanes
 from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon
 from expunge.models.settle import write_receipts
 from expunge.models.states import NoticeKind
+from expunge.tasks.archive import append_to_archive
 from expunge.tasks.erasers.contract import utc_now
 from expunge.tasks.escalate import log_escalated, owe_escalated
 from expunge.tasks.receipts import interrupted
@@ -55,6 +56,7 @@ class SweepReport:
     escalated: int = 0
     rung: int = 0
     notices: int = 0
+    archived: int = 0
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
@@ -74,6 +76,7 @@ def sweep(runtime: Runtime) -> SweepReport:
     _tell_lanes_down(runtime)
     report.escalated, report.rung = _ring(runtime)
     report.notices = send_notices(runtime)
+    report.archived = append_to_archive(runtime)
     if report:
         log.info("sweep.moved", **{name: getattr(report, name) for name in SweepReport.__slots__})
     return report

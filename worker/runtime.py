@@ -23,6 +23,7 @@ def make_runtime(
         policy=settings.policy(embedded=embedded),
         accounts=settings.accounts,
         webhook=settings.webhook(),
+        archive=settings.archive(),
     )
     if ring is not None:
         runtime.ring = ring

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 from expunge.models.database import read_url
 from expunge.models.errors import ConfigurationError
 from expunge.models.graph import Graph
+from expunge.tasks.archive_stores import ArchivePlace, ArchiveStore, check_url, make_store
 from expunge.tasks.erasers.contract import AccountOptions
 from expunge.tasks.runtime import Policy, Webhook
 from expunge.worker.graph_settings import ImportedGraph
@@ -98,6 +99,13 @@ class Settings(BaseSettings):
     """Where notices are posted."""
     webhook_secret_env: str | None = None
     """The environment variable that holds the secret which signs them."""
+    archive_url: Annotated[str, AfterValidator(check_url)] | None = None
+    """Where receipts, decisions, tombstones and holds are copied to: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`."""
+    archive_endpoint_url: Annotated[str, AfterValidator(_web)] | None = None
+    """Of an archive in a bucket: a compatible server."""
+    archive_region: str | None = None
+    archive_profile: str | None = None
+    """Of an archive in a bucket: a profile of the AWS configuration; else credentials come the way boto3 finds them."""
     log_level: Annotated[LogLevel, BeforeValidator(lambda text: text.lower() if isinstance(text, str) else text)] = (
         "info"
     )
@@ -167,6 +175,14 @@ class Settings(BaseSettings):
             refusals_before_escalation=self.refusals_before_escalation,
             due_soon_days=self.due_soon_days,
             threads=self.threads,
+        )
+
+    def archive(self) -> ArchiveStore | None:
+        """Where the archive is, if there is one; nothing is connected."""
+        if self.archive_url is None:
+            return None
+        return make_store(
+            ArchivePlace(self.archive_url, self.archive_endpoint_url, self.archive_region, self.archive_profile)
         )
 
     def webhook(self) -> Webhook | None:

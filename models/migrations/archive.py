@@ -1,4 +1,4 @@
-"""What is to be kept elsewhere is noted with the row itself: receipts, decisions and tombstones, and what becomes of holds.
+"""What is to be kept elsewhere is noted with the row itself: receipts, decisions, tombstones, what becomes of holds.
 
 While there is no archive the triggers cost one look at an empty table: on PostgreSQL for each statement, on SQLite for
 each row. A queue row says which row, and nothing of it.
