@@ -8,7 +8,7 @@ because their id is above another one: a row may commit after one with a higher 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -157,12 +157,22 @@ def archive_failed(tx: Transaction, reason: str, delay_seconds: float) -> Archiv
     return read_archive(tx)
 
 
-def take_as_archived(tx: Transaction, items: Iterable[tuple[str, str]]) -> None:
-    """What was just put back from the archive is in it, and owed no more."""
+def take_as_archived(tx: Transaction, kind: str, rows: Sequence[RowDict]) -> None:
+    """These rows came from the archive: they are in it, and owed no more."""
+    ref = "CAST(:id AS text)"
+    if kind == "tombstone":
+        array = "json_build_array" if tx.dialect == "postgresql" else "json_array"
+        ref = f"CAST({array}(CAST(:graph AS text), CAST(:conversation AS text)) AS text)"
+    names = ("graph", "conversation") if kind == "tombstone" else ("id",)
     tx.run_each(
-        "DELETE FROM erasure_archive_queue WHERE kind = :kind AND ref = :ref AND segment IS NULL",
-        [{"kind": kind, "ref": ref} for kind, ref in items],
+        f"DELETE FROM erasure_archive_queue WHERE kind = '{kind}' AND ref = {ref} AND segment IS NULL",
+        [{name: str(row[name]) for name in names} for row in rows],
     )
+
+
+def raise_segment(tx: Transaction, number: int) -> None:
+    """Segments up to this number are there: a database that was put back goes on after them."""
+    tx.run("UPDATE erasure_archive SET segment = :number WHERE segment < :number", number=number)
 
 
 def _rows_of(tx: Transaction, kind: str, refs: Sequence[str]) -> dict[str, RowDict]:

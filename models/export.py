@@ -1,18 +1,19 @@
 """Everything that a restore would lose, as rows in pages: what `expunge export` writes.
 
-Receipts, decisions, cases by their times, and every tombstone and hold whatever its age: a restore may take back any of
-them, and a tombstone that is too old to be looked at lets a purged conversation return.
+Receipts, decisions, cases by their times; every tombstone and hold whatever its age, since one that is too old to be
+looked at lets a purged conversation return; and what the outbox owes, since a restore forgets that as well.
 """
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from expunge.models.database import Database
 from expunge.models.keyset import PAGE, RowDict, pages
 from expunge.models.purge_tables import Tombstone
-from expunge.models.tables import ErasureCase, ErasureDecision, ErasureHold, ErasureRecord
+from expunge.models.tables import ErasureCase, ErasureDecision, ErasureHold, ErasureRecord, OutboxEntry
 
 
 def export_pages(database: Database, since: datetime | None, size: int = PAGE) -> Iterator[tuple[str, list[RowDict]]]:
@@ -27,9 +28,13 @@ def export_pages(database: Database, since: datetime | None, size: int = PAGE) -
         receipts = receipts.where(record.recorded_at >= since)
         decisions = decisions.where(decision.at >= since)
     stones = sa.select(Tombstone.__table__)
+    entry = OutboxEntry
+    owed: list[Any] = [entry.id, entry.case_id, entry.account, entry.kind, entry.locator, entry.parent_id]
+    entries = sa.select(*owed, entry.conversation, entry.created_at).where(entry.settled.is_(False))
     for kind, statement, keys in (
         ("tombstone", stones, [Tombstone.graph, Tombstone.conversation]),
         ("hold", sa.select(ErasureHold.__table__), [ErasureHold.id]),
+        ("entry", entries, [entry.id]),  # before the cases: one that is opened meanwhile is among them then
         ("case", cases, [case.opened_at, case.id]),
         ("decision", decisions, [decision.id]),
         ("receipt", receipts, [record.recorded_at, record.id]),

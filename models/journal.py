@@ -21,13 +21,14 @@ import sqlalchemy as sa
 from expunge.models.errors import InvalidJournal
 from expunge.models.purge_tables import Tombstone
 from expunge.models.states import Action, Decision, ReceiptStatus, Scope
-from expunge.models.tables import ErasureCase, ErasureDecision, ErasureHold, ErasureRecord
+from expunge.models.tables import ErasureCase, ErasureDecision, ErasureHold, ErasureRecord, OutboxEntry
 from expunge.models.types import UtcDateTime
 
 FORMAT = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """Far more than any row that we write."""
 TABLES: dict[str, sa.Table] = {
+    "entry": OutboxEntry.__table__,  # type: ignore[dict-item]
     "case": ErasureCase.__table__,  # type: ignore[dict-item]
     "hold": ErasureHold.__table__,  # type: ignore[dict-item]
     "tombstone": Tombstone.__table__,  # type: ignore[dict-item]
@@ -43,6 +44,7 @@ _WORDS: dict[tuple[str, str], set[str]] = {
     ("case", "scope"): {str(word) for word in Scope},
 }
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VERIFIED = (ReceiptStatus.ABSENT, ReceiptStatus.PRESENT, ReceiptStatus.UNVERIFIABLE)
 _FIRST, _END = datetime(1900, 1, 1, tzinfo=UTC), datetime(9900, 1, 1, tzinfo=UTC)
 _MOST = 2**63
 
@@ -89,8 +91,9 @@ class Line:
     number: int
 
 
-def read(stream: BinaryIO, name: str) -> Iterator[Line]:
-    """The rows of a file, each checked, and at the end the whole. Memory for one line.
+def read(stream: BinaryIO, name: str, begun_with: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Line]:
+    """The rows of a file, each checked, and at the end the whole. Memory for one line. `begun_with` is told what the
+    first line says, and may raise ValueError.
 
     Raises InvalidJournal, with the name and the line's number: for a line that is none of ours, a row that its table
     would not take, a line that was changed, and a file that is cut off. What was given before must be thrown away then.
@@ -105,6 +108,8 @@ def read(stream: BinaryIO, name: str) -> Iterator[Line]:
             kind = value.pop("type", None)
             if not begun:
                 _require_begin(kind, value)
+                if begun_with is not None:
+                    begun_with(value)
                 begun = True
             elif kind == "end":
                 _require_end(value, count, digest.hexdigest())
@@ -165,7 +170,22 @@ def _row(kind: object, value: dict[str, Any]) -> dict[str, Any]:
                 row[column.name] = None
             continue
         row[column.name] = _value(kind, column, given)
+    if kind == "receipt":
+        _require_receipt(row)
     return row
+
+
+def _require_receipt(row: dict[str, Any]) -> None:
+    """As the CHECKs of its table want it."""
+    status, action = row["status"], row["action"]
+    if (status == ReceiptStatus.WAIVED) != (action == Action.DECISION):
+        raise ValueError("status: waived and the action decision belong together")
+    if action == Action.DECISION and (row.get("actor") is None or row.get("why") is None):
+        raise ValueError("actor, why: are missing")
+    if (status in _VERIFIED) != (action == Action.VERIFY):
+        raise ValueError("status: a second look, and nothing else, says absent, present or unverifiable")
+    if status in (ReceiptStatus.FAILED, ReceiptStatus.UNKNOWN) and row.get("error") is None:
+        raise ValueError("error: is missing")
 
 
 def _value(kind: str, column: sa.Column[Any], given: Any) -> Any:
@@ -208,3 +228,10 @@ def _moment(name: str, given: Any) -> datetime:
     if moment.tzinfo is None or not _FIRST <= moment < _END:
         raise ValueError(f"{name}: is a time without a zone, or far off")
     return moment.astimezone(UTC)
+
+
+def reread(text: bytes) -> Line:
+    """A line that `read` has given before."""
+    value = _object(text)
+    kind = str(value.pop("type"))
+    return Line(kind, _row(kind, value), text, 0)

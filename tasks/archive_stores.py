@@ -21,7 +21,8 @@ from expunge.models.errors import ConfigurationError
 
 SUFFIX = ".jsonl"
 CONNECT_SECONDS, READ_SECONDS = 10, 30
-_SEGMENT = re.compile(r"[0-9]{10,}-[0-9a-f]{16}\.jsonl")
+_OURS = re.compile(r"[^./][^/]*\.jsonl")
+"""Segments, and exports that somebody put beside them; not a file that is still being written."""
 
 
 class ArchiveFailed(Exception):
@@ -49,7 +50,7 @@ class ArchiveStore(Protocol):
         ...
 
     def names(self) -> Iterator[str]:
-        """The segments that are there, in order. Raises ArchiveFailed."""
+        """What is there, in order. Raises ArchiveFailed."""
         ...
 
     def open(self, name: str) -> Any:
@@ -107,7 +108,7 @@ class DirectoryArchive:
 
     def names(self) -> Iterator[str]:
         try:
-            yield from sorted(entry for entry in os.listdir(self._path) if _SEGMENT.fullmatch(entry))
+            yield from sorted(entry for entry in os.listdir(self._path) if _OURS.fullmatch(entry))
         except OSError as error:
             raise ArchiveFailed(f"the directory cannot be read: {error.strerror or type(error).__name__}") from None
 
@@ -171,7 +172,7 @@ class BucketArchive:
             page = self._call("list_objects_v2", Prefix=self._prefix, Delimiter="/", **token)
             for item in page.get("Contents", ()):
                 name = item["Key"][len(self._prefix) :]
-                if _SEGMENT.fullmatch(name):
+                if _OURS.fullmatch(name):
                     found.append(name)
             if not page.get("IsTruncated"):
                 break
