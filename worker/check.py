@@ -8,6 +8,7 @@ from kombu import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from expunge.models import schema
+from expunge.models.archive import ArchiveState, count_owed, read_archive
 from expunge.models.database import Database, describe_trouble
 from expunge.models.errors import ConfigurationError, SchemaError
 from expunge.models.health import Health, read_health
@@ -68,6 +69,7 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
         schema.require(database)
         with database.read() as tx:
             health = read_health(tx)
+            archive, owed = read_archive(tx), count_owed(tx)
         lanes = paused_lanes(database)
     except SchemaError as error:
         yield Line("database", False, str(error))
@@ -85,6 +87,21 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
     yield from (_pause(lane) for lane in lanes)
     if health.notices:
         yield _notices(settings, health)
+    yield from _archive(settings, archive, owed)
+
+
+def _archive(settings: Settings, archive: ArchiveState | None, owed: int) -> Iterator[Line]:
+    waiting = f"{plural(owed, 'row')} not in it yet"
+    if settings.archive_url is None:
+        if archive is not None:
+            yield Line("archive", False, f"the settings name none, and the one that was begun misses: {waiting}")
+    elif archive is None or archive.url != settings.archive_url:
+        yield Line("archive", None, "not begun: the next sweep does")
+    elif archive.failing_since is not None:
+        since = iso(archive.failing_since)
+        yield Line("archive", False, f"cannot be written since {since}: {archive.reason}; {waiting}")
+    else:
+        yield Line("archive", True, f"{plural(archive.segment, 'segment')}; {waiting}")
 
 
 def _due(health: Health) -> Line:
