@@ -220,6 +220,8 @@ class BucketArchive:
                         retries={"total_max_attempts": 1},
                         request_checksum_calculation="when_required",
                         response_checksum_validation="when_required",
+                        # a compatible server need not have a name for every bucket
+                        s3={"addressing_style": "path" if self._place.endpoint_url else "auto"},
                     ),
                 )
             return self._made
