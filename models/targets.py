@@ -88,8 +88,14 @@ def register_kind(kind: Kind) -> None:
 for _kind in (
     Kind("object", _object, "bucket/key"),
     Kind("prefix", _object, "bucket/key-prefix/"),
-    Kind("file", by_pattern(f"file-{_ID}", "file-…"), "file-…"),
+    Kind("file", by_pattern(f"(?:file|assistant)-{_ID}", "file-…"), "file-…"),
     Kind("vector_store", by_pattern(f"vs_{_ID}", "vs_…"), "vs_…"),
+    Kind(
+        "vector_store_file",
+        by_pattern(f"vs_{_ID}/(?:file|assistant)-{_ID}", "vs_…/file-…"),
+        "vs_…/file-…",
+        is_part=True,
+    ),
     Kind("conversation", by_pattern(f"conv_{_ID}", "conv_…"), "conv_…"),
     Kind("response", by_pattern(f"resp_{_ID}", "resp_…"), "resp_…"),
     Kind(
