@@ -47,6 +47,8 @@ RULES: dict[Outcome, Rule] = {
     Outcome.UNCONFIRMED: Rule(ReceiptStatus.FAILED, "Unconfirmed", fixed_error=True, store_is_down=True),
     Outcome.LEFT_OUT: Rule(ReceiptStatus.UNKNOWN, "LeftOut", store_is_well=True),
     Outcome.RETAINED: Rule(ReceiptStatus.RETAINED, "Retained", tries=0, store_is_well=True),
+    Outcome.PRESENT: Rule(ReceiptStatus.PRESENT, tries=0, store_is_well=True),
+    Outcome.ACCEPTED: Rule(ReceiptStatus.ACCEPTED, tries=0, store_is_well=True),
     Outcome.ERROR: Rule(ReceiptStatus.FAILED, "Error"),
 }
 

@@ -9,6 +9,9 @@ versions) and says, for every entry it got to, one of four things:
 - Parts: the entry is composite, and these are the parts that become entries of their own;
 - NotSent: nothing can be sent about it, so that no store was asked.
 
+A second look (`verify`) is a method that an eraser may have: it reads, by another call than the delete, and answers
+ABSENT or PRESENT, or why it cannot be told. Without it every second look is unverifiable.
+
 An entry that got none of them (the deadline passed) goes back to the outbox uncounted. After its calls, an entry whose
 answers were only about parts (versions) is looked at again, until an Answer about the entry itself closes it.
 
@@ -23,7 +26,7 @@ answers; nothing is lost by raising, but a precise Outcome is better.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,6 +34,17 @@ from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.models.targets import Kind
 from expunge.tasks.outcomes import Outcome
+
+
+class PurgeWindow(BaseModel):
+    """The documented purge of one kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    days: int = Field(ge=0, le=3660)
+    """After the deletion."""
+    source: str = Field(pattern=r"^https?://[^\s\x00-\x1f\x7f]+$", max_length=500)
+    """The address of the provider's page that says so."""
 
 
 class AccountOptions(BaseModel):
@@ -43,6 +57,10 @@ class AccountOptions(BaseModel):
     """Drains of this lane in the whole fleet."""
     purge_window_days: int | None = Field(default=None, ge=0, le=3660)
     """The provider's documented purge, in days after the deletion."""
+    purge_windows: dict[str, PurgeWindow] = Field(default_factory=dict)
+    """The same for single kinds, each with the page that says so; it goes before `purge_window_days`."""
+    verify_after: float | None = Field(default=None, ge=0, le=3660 * 86_400)
+    """Seconds after a success until a second look, by another call than the delete; None: there is none."""
     timeout_seconds: float = Field(default=30.0, gt=0)
     """Of one request; a third of the lease at most, whatever is set here."""
 
@@ -185,6 +203,22 @@ class Eraser(Protocol):
     def close(self) -> None:
         """Close connections."""
         ...
+
+
+class Verifies(Protocol):
+    """What an eraser that can look a second time has besides."""
+
+    def verify(self, entries: Sequence[Entry], until: float) -> Sequence[Answer | NotSent]:
+        """Whether each of these, which the store has erased or will, is still there: reads only, by another call than
+        the delete, with `action=Action.VERIFY`. ABSENT and PRESENT need the store's own word about that very object
+        under the right account; everything else is an outcome that says why it cannot be told. No request is begun
+        after `until`, a `time.monotonic()` moment; an entry without an answer goes back uncounted."""
+        ...
+
+
+def verifier(eraser: Eraser) -> Verifies | None:
+    """The eraser's second look, if it has one."""
+    return cast("Verifies", eraser) if callable(getattr(eraser, "verify", None)) else None
 
 
 def utc_now() -> datetime:
