@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from expunge.models.database import Transaction
 from expunge.models.journal import TABLES
-from expunge.models.keyset import RowDict
+from expunge.models.keyset import RowDict, listed
 from expunge.models.migrations.archive import reference
 from expunge.models.types import UtcDateTime
 
@@ -30,7 +30,6 @@ _EXISTING = {
 }
 _IN = 500
 """Values of one IN list."""
-_RELEASE = ("released_at", "released_by", "released_why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ def begin_archive(tx: Transaction, url: str) -> bool:
     """
     if tx.dialect == "postgresql":
         tx.run(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
-        # in the order in which a waiver writes them
-        for table in ("erasure_record", "erasure_decision", "erasure_tombstone", "erasure_hold"):
+        # in the order of whoever writes two of them: a hold and its decision, a waiver, a purge that keeps holds out
+        for table in ("erasure_hold", "erasure_record", "erasure_decision", "erasure_tombstone"):
             tx.run(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
     found = tx.first("SELECT url, segment FROM erasure_archive")
     if found is not None and found.url == url:
@@ -179,28 +178,26 @@ def _rows_of(tx: Transaction, kind: str, refs: Sequence[str]) -> dict[str, RowDi
     """The rows by what names them in the queue."""
     table = TABLES[kind]
     if kind == "tombstone":
-        keys: list[Any] = [tuple(json.loads(ref)) for ref in refs]
-        key: Any = sa.tuple_(table.c.graph, table.c.conversation)
-    elif kind == "receipt":
-        keys, key = list(refs), table.c.id
-    else:
-        keys, key = sorted({int(ref.partition("/")[0]) for ref in refs}), table.c.id
+        return _tombstones_of(tx, refs)
+    numbers = {ref: int(ref.partition("/")[0]) for ref in refs} if kind != "receipt" else {ref: ref for ref in refs}
+    keys: list[Any] = list(dict.fromkeys(numbers.values()))
     rows: dict[Any, RowDict] = {}
     for start in range(0, len(keys), _IN):
-        for row in tx.connection.execute(sa.select(table).where(key.in_(keys[start : start + _IN]))).mappings():
-            name = (row["graph"], row["conversation"]) if kind == "tombstone" else row["id"]
-            rows[name] = dict(row)
-    named: dict[str, RowDict] = {}
-    for ref in refs:
-        if kind == "tombstone":
-            found = rows.get(tuple(json.loads(ref)))
-        elif kind == "receipt":
-            found = rows.get(ref)
-        else:
-            found = rows.get(int(ref.partition("/")[0]))
-        if found is not None and kind == "hold" and not ref.endswith("/released"):
-            # as it was placed: the same bytes, whenever it is written
-            found = {**found, **dict.fromkeys(_RELEASE)}
-        if found is not None:
-            named[ref] = found
+        found = tx.connection.execute(sa.select(table).where(table.c.id.in_(keys[start : start + _IN])))
+        rows.update((row["id"], dict(row)) for row in found.mappings())
+    named = {ref: rows[number] for ref, number in numbers.items() if number in rows}
+    if kind == "hold":
+        # as it was placed: the same bytes, whenever it is written
+        placed = dict.fromkeys(("released_at", "released_by", "released_why"))
+        named = {ref: row if ref.endswith("/released") else {**row, **placed} for ref, row in named.items()}
     return named
+
+
+def _tombstones_of(tx: Transaction, refs: Sequence[str]) -> dict[str, RowDict]:
+    by_key = {tuple(json.loads(ref)): ref for ref in refs}
+    rows = tx.typed_rows(
+        f"SELECT t.* FROM {listed(tx.dialect, 2)} JOIN erasure_tombstone t ON t.graph = k0 AND t.conversation = k1",
+        {"purged_at": UtcDateTime()},
+        keys=json.dumps(list(by_key)),
+    )
+    return {by_key[row.graph, row.conversation]: dict(row._mapping) for row in rows}

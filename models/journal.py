@@ -216,7 +216,7 @@ def _value(kind: str, column: sa.Column[Any], given: Any) -> Any:
 
 def _as(type_: type, name: str, given: Any) -> Any:
     if not isinstance(given, type_):
-        raise ValueError(f"{name}: is not a {type_.__name__}")
+        raise ValueError(f"{name}: is no {type_.__name__}")
     return given
 
 

@@ -66,3 +66,13 @@ def equals(tx: Transaction, column: Column, value: object) -> sa.ColumnElement[b
 def columns_of(table: Any) -> list[str]:
     """The names of a table's columns, in their order."""
     return [column.name for column in table.__table__.columns]
+
+
+def listed(dialect: str, width: int) -> str:
+    """A table of texts k0, k1 … from the bound JSON list of lists `keys`. A database joins it by an index, where SQLite
+    answers `(a, b) IN (…)` by reading everything."""
+    if dialect == "postgresql":
+        columns = ", ".join(f"j.value ->> {n} AS k{n}" for n in range(width))
+        return f"(SELECT {columns} FROM json_array_elements(CAST(:keys AS json)) AS j(value)) AS k"
+    columns = ", ".join(f"json_extract(j.value, '$[{n}]') AS k{n}" for n in range(width))
+    return f"(SELECT {columns} FROM json_each(:keys) AS j) AS k"

@@ -10,6 +10,7 @@ Nothing says that an object is still gone because a receipt said so once: whatev
 workers look. Holds are theirs to respect, in the mark, as with every entry.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import sqlalchemy as sa
 from expunge.models.archive import begin_archive, raise_segment, take_as_archived
 from expunge.models.database import Database, Transaction
 from expunge.models.errors import InvalidDecision, InvalidJournal
+from expunge.models.keyset import listed
 from expunge.models.plain_text import require_plain
 from expunge.models.replay_rows import (
     put_back_cases,
@@ -215,13 +217,11 @@ def _add_entries(tx: Transaction, page: Sequence[Erased], done: Replayed) -> Non
 
 def _entries_of(tx: Transaction, page: Sequence[Erased]) -> dict[tuple[str, str, str, str], Any]:
     """The entries of these targets, locked: a settle that removes one meanwhile is waited for."""
-    columns = (_ENTRY.c.case_id, _ENTRY.c.account, _ENTRY.c.kind, _ENTRY.c.locator)
-    found: dict[tuple[str, str, str, str], Any] = {}
-    for start in range(0, len(page), 200):
-        keys = [(t.case_id, t.account, t.kind, t.locator) for t in page[start : start + 200]]
-        query = sa.select(*columns, _ENTRY.c.id, _ENTRY.c.settled).where(sa.tuple_(*columns).in_(keys))
-        if tx.dialect == "postgresql":
-            query = query.order_by(_ENTRY.c.id).with_for_update(key_share=True)
-        for row in tx.connection.execute(query):
-            found[(row.case_id, row.account, row.kind, row.locator)] = row
-    return found
+    lock = " ORDER BY o.id FOR NO KEY UPDATE OF o" if tx.dialect == "postgresql" else ""
+    keys = [(t.case_id, t.account, t.kind, t.locator) for t in page]
+    rows = tx.rows(
+        f"SELECT o.case_id, o.account, o.kind, o.locator, o.id, o.settled FROM {listed(tx.dialect, 4)}"
+        " JOIN erasure_outbox o ON o.case_id = k0 AND o.account = k1 AND o.kind = k2 AND o.locator = k3" + lock,
+        keys=json.dumps(keys),
+    )
+    return {(row.case_id, row.account, row.kind, row.locator): row for row in rows}

@@ -1,5 +1,6 @@
 """Rows of an export or archive that the database has lost are put back as they were. What is there stays as it is."""
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -8,6 +9,7 @@ import sqlalchemy as sa
 
 from expunge.models.database import Transaction
 from expunge.models.journal import TABLES
+from expunge.models.keyset import listed
 
 Rows = Sequence[dict[str, Any]]
 _IN = 500
@@ -35,7 +37,12 @@ def put_back_tombstones(tx: Transaction, rows: Rows) -> list[tuple[str, str]]:
     """Tombstones that are missing; gives graph and conversation of each."""
     table = TABLES["tombstone"]
     wanted = {(row["graph"], row["conversation"]): row for row in rows}
-    there = _existing(tx, sa.tuple_(table.c.graph, table.c.conversation), wanted)
+    found = tx.rows(
+        f"SELECT t.graph, t.conversation FROM {listed(tx.dialect, 2)}"
+        " JOIN erasure_tombstone t ON t.graph = k0 AND t.conversation = k1",
+        keys=json.dumps(list(wanted)),
+    )
+    there = {(row.graph, row.conversation) for row in found}
     missing = [row for key, row in wanted.items() if key not in there]
     _insert(tx, table, missing)
     return [(row["graph"], row["conversation"]) for row in missing]
@@ -129,13 +136,11 @@ def _is_there(tx: Transaction, kind: str, row: dict[str, Any]) -> bool:
     return tx.connection.execute(found).first() is not None
 
 
-def _existing(tx: Transaction, key: Any, wanted: Iterable[Any]) -> set[Any]:
+def _existing(tx: Transaction, key: Any, wanted: Iterable[str]) -> set[str]:
     keys = list(wanted)
-    there: set[Any] = set()
-    columns = list(key.clauses) if isinstance(key, sa.Tuple) else [key]
+    there: set[str] = set()
     for start in range(0, len(keys), _IN):
-        found = tx.connection.execute(sa.select(*columns).where(key.in_(keys[start : start + _IN])))
-        there.update(tuple(row) if len(columns) > 1 else row[0] for row in found)
+        there.update(tx.connection.execute(sa.select(key).where(key.in_(keys[start : start + _IN]))).scalars())
     return there
 
 
