@@ -99,12 +99,14 @@ def _row(done: Replayed, dry_run: bool) -> dict[str, Any]:
 
 
 def _told(done: Replayed, dry_run: bool) -> str:
-    would = "would be" if dry_run else "are"
-    parts = [f"{output.plural(done.added + done.again, 'target')} {would} in the outbox again"]
+    def be(count: int, what: str) -> str:
+        return f"{output.plural(count, what)} {'would be' if dry_run else 'is' if count == 1 else 'are'}"
+
+    parts = [f"{be(done.added + done.again, 'target')} in the outbox again"]
     if done.there:
         parts.append(f"{output.plural(done.there, 'target')} had an entry already")
     if done.cases:
-        parts.append(f"{output.plural(done.cases, 'missing case')} {would} there again")
+        parts.append(f"{be(done.cases, 'missing case')} there again")
     counted = {"receipt": done.receipts, "decision": done.decisions, "tombstone": done.tombstones, "hold": done.holds}
     told = [output.plural(count, name) for name, count in counted.items() if count]
     if told:
