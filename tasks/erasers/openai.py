@@ -5,10 +5,11 @@ Documentation: OpenAI API reference, sections Files, Vector stores, Conversation
 """
 
 import re
+import time
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from expunge.models.entry import Entry
 from expunge.models.targets import Kind, find_kind, locator_complaint
@@ -25,10 +26,13 @@ from expunge.tasks.erasers.contract import (
 )
 from expunge.tasks.erasers.openai_check import check_account
 from expunge.tasks.erasers.openai_client import Client
-from expunge.tasks.erasers.openai_conversation import Empty, list_items
 from expunge.tasks.erasers.openai_delete import DELETIONS, delete
+from expunge.tasks.erasers.openai_dialects import DIALECTS, Dialect
+from expunge.tasks.erasers.openai_establish import establish
 from expunge.tasks.erasers.openai_identity import Expected
+from expunge.tasks.erasers.openai_listing import WHOLES, Empty, list_parts
 
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _BASE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 
 
@@ -36,7 +40,7 @@ class OpenAIOptions(AccountOptions):
     """`[accounts.NAME]` with `store = "openai"`."""
 
     store: Literal["openai"] = "openai"
-    base_url: str = "https://api.openai.com/v1"
+    base_url: str = DEFAULT_BASE_URL
     """Of OpenAI, of one of its regions, or of a compatible server; with its path, without credentials."""
     api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable that holds the key; the key itself is never in the settings."""
@@ -45,7 +49,14 @@ class OpenAIOptions(AccountOptions):
     project: str | None = Field(default=None, min_length=1)
     """Sent, and compared with what every answer says."""
     list_pages: int = Field(default=10, ge=1, le=1000)
-    """Pages of 100 items that one claim lists of a conversation."""
+    """Pages of 100 parts that one claim lists of a conversation or a vector store."""
+    azure: bool = False
+    """`base_url` is an Azure OpenAI resource's: `https://NAME.openai.azure.com/openai/v1`, or `…/openai` with an
+    `api_version`. The key goes into the header `api-key`."""
+    api_version: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,63}$")
+    """Azure's `api-version` query parameter."""
+    compatible: Literal["ogx"] | None = None
+    """What else answers at `base_url`, if it answers otherwise than OpenAI."""
 
     @field_validator("base_url")
     @classmethod
@@ -53,6 +64,26 @@ class OpenAIOptions(AccountOptions):
         if not _BASE_URL.fullmatch(url):
             raise ValueError("must be an http or https address without credentials, query or fragment")
         return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _one_dialect(self) -> Self:
+        if self.azure and self.compatible is not None:
+            raise ValueError("azure and compatible: a server speaks one dialect; leave one of the two out")
+        if self.api_version is not None and not self.azure:
+            raise ValueError("api_version: is Azure's; it needs azure = true")
+        if not self.dialect.shows_identity and (self.organization is not None or self.project is not None):
+            raise ValueError(
+                "organization and project: these servers name neither in their answers, so that no answer could be"
+                " compared with them; leave them out"
+            )
+        if self.azure and self.base_url == DEFAULT_BASE_URL:
+            raise ValueError("base_url: azure = true needs the address of your resource")
+        return self
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is spoken at `base_url`."""
+        return DIALECTS["azure" if self.azure else self.compatible or "openai"]
 
 
 def _kinds() -> tuple[Kind, ...]:
@@ -73,13 +104,15 @@ class OpenAIEraser:
         self.batch = 1
         self.timeout = call_timeout(options, lease_seconds)
         self._list_pages = options.list_pages
-        self._expected = Expected(options.organization, options.project)
+        self.expected = Expected(options.organization, options.project)
         self._client = Client(
             options.base_url,
             options.api_key_env,
             organization=options.organization,
             project=options.project,
             timeout=self.timeout,
+            dialect=options.dialect,
+            api_version=options.api_version,
         )
 
     def refuse(self, kind: str, locator: str) -> str | None:
@@ -90,8 +123,8 @@ class OpenAIEraser:
         return "its kind has no shape" if known is None else locator_complaint(known, locator)
 
     def look(self, entries: Sequence[Entry], until: float) -> Looked:
-        """Conversations are listed; everything else is deleted without a look, since the API tells absent objects
-        apart by itself."""
+        """Conversations and vector stores are listed; everything else is deleted without a look, since the API tells
+        absent objects apart by itself. Before the first delete the account is asked who it is."""
         looked = Looked()
         for entry in entries:
             self._look(entry, until, looked)
@@ -106,10 +139,18 @@ class OpenAIEraser:
             return
         try:
             self._client.require_usable()
-            if entry.kind != "conversation":
+            if not self.expected.is_established and not (entry.kind in WHOLES and not self.expected.changed):
+                # a listing is a read as well, and shows who answers
+                if time.monotonic() >= until:
+                    return
+                refused = establish(self._client, self.expected, entry)
+                if refused is not None:
+                    looked.answers.append(refused)
+                    return
+            if entry.kind not in WHOLES:
                 looked.calls.append(self._call(entry))
                 return
-            found = list_items(self._client, self._expected, entry, pages=self._list_pages, until=until)
+            found = list_parts(self._client, self.expected, entry, pages=self._list_pages, until=until)
         except NothingSent as nothing:
             looked.not_sent.append(nothing.about(entry.id))
             return
@@ -128,7 +169,7 @@ class OpenAIEraser:
             if entry.id not in ids:
                 return []
             try:
-                return [delete(self._client, self._expected, entry)]
+                return [delete(self._client, self.expected, entry)]
             except NothingSent as nothing:
                 return [nothing.about(entry.id)]
 
@@ -136,7 +177,7 @@ class OpenAIEraser:
 
     def check(self) -> list[Check]:
         """One read that changes nothing: a listing of at most one file."""
-        return check_account(self._client, self._expected)
+        return check_account(self._client, self.expected)
 
     def close(self) -> None:
         """Close the connections."""

@@ -19,6 +19,7 @@ import openai
 
 from expunge.tasks.erasers.contract import NothingSent, utc_now
 from expunge.tasks.erasers.openai_deadline import deadline, limit_request, limit_response
+from expunge.tasks.erasers.openai_dialects import OPENAI, Dialect
 from expunge.tasks.erasers.openai_reply import Reply
 
 
@@ -85,13 +86,23 @@ class Client:
     """Sends one request at a time and thread, and gives what came of it as a Reply. Never raises for an answer."""
 
     def __init__(
-        self, base_url: str, api_key_env: str, *, organization: str | None, project: str | None, timeout: float
+        self,
+        base_url: str,
+        api_key_env: str,
+        *,
+        organization: str | None,
+        project: str | None,
+        timeout: float,
+        dialect: Dialect = OPENAI,
+        api_version: str | None = None,
     ) -> None:
         self.base_url = base_url
         self.timeout = timeout
         self._api_key_env = api_key_env
         self._organization = organization
         self._project = project
+        self._dialect = dialect
+        self._api_version = api_version
         self._lock = threading.Lock()
         self._sdk: openai.OpenAI | None = None
 
@@ -116,7 +127,7 @@ class Client:
             cause = error.__cause__ or error
             if not sending.begun:
                 raise _cannot_send(cause) from error
-            return Reply(called_at, utc_now(), failure=type(cause).__name__)
+            return Reply(called_at, utc_now(), failure=type(cause).__name__, dialect=self._dialect)
         except Exception as error:
             if sending.begun:
                 raise
@@ -124,7 +135,7 @@ class Client:
         finally:
             _sending.reset(mark)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Reply(called_at, utc_now(), response.status_code, headers, response.content)
+        return Reply(called_at, utc_now(), response.status_code, headers, response.content, dialect=self._dialect)
 
     def close(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -156,7 +167,10 @@ class Client:
         if _quiet not in logger.filters:
             logger.addFilter(_quiet)
         # named here too, because the SDK lets OPENAI_CUSTOM_HEADERS take the place of what it would send by itself
-        headers = {"Authorization": f"Bearer {key}"}
+        headers: dict[str, str | openai.Omit] = {"Authorization": f"Bearer {key}"}
+        if self._dialect.name == "azure":
+            # the key goes into a header of its own, and a bearer token there would be taken for one of Entra
+            headers = {"Authorization": openai.omit, "api-key": key}
         if self._organization is not None:
             headers["OpenAI-Organization"] = self._organization
         if self._project is not None:
@@ -166,7 +180,8 @@ class Client:
             base_url=self.base_url,
             max_retries=0,
             timeout=self.timeout,
-            default_headers=headers,
+            default_headers=headers,  # type: ignore[arg-type]  # the SDK leaves out what is `omit`
+            default_query=None if self._api_version is None else {"api-version": self._api_version},
             http_client=httpx2.Client(
                 follow_redirects=False,
                 timeout=self.timeout,

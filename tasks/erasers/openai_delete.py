@@ -3,6 +3,7 @@
     kind                 success in the OpenAI API reference        confirmed by
     file, vector_store,
     conversation         {"id": …, "deleted": true}                 that body
+    vector_store_file    the same, with the file's id               that body
     response             the same, or no body at all                that body, else a look that finds it gone
     conversation_item    the conversation, without a flag           a look that finds the item gone
 
@@ -54,12 +55,30 @@ def _returns_conversation(reply: Reply, ids: Ids) -> bool:
 
 
 DELETIONS: dict[str, Deletion] = {
-    "file": Deletion("DELETE /files", lambda ids: lambda sdk: sdk.files.with_raw_response.delete(ids[0])),
+    "file": Deletion(
+        "DELETE /files",
+        lambda ids: lambda sdk: sdk.files.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.files.with_raw_response.retrieve(ids[0]),
+        "GET /files/{id}",
+        lambda reply, ids: reply.is_empty and reply.status in reply.dialect.deleted_without_body,
+    ),
     "vector_store": Deletion(
-        "DELETE /vector_stores", lambda ids: lambda sdk: sdk.vector_stores.with_raw_response.delete(ids[0])
+        "DELETE /vector_stores",
+        lambda ids: lambda sdk: sdk.vector_stores.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.vector_stores.with_raw_response.retrieve(ids[0]),
+        "GET /vector_stores/{id}",
+    ),
+    "vector_store_file": Deletion(
+        "DELETE /vector_stores/files",
+        lambda ids: lambda sdk: sdk.vector_stores.files.with_raw_response.delete(ids[1], vector_store_id=ids[0]),
+        lambda ids: lambda sdk: sdk.vector_stores.files.with_raw_response.retrieve(ids[1], vector_store_id=ids[0]),
+        "GET /vector_stores/{id}/files/{file_id}",
     ),
     "conversation": Deletion(
-        "DELETE /conversations", lambda ids: lambda sdk: sdk.conversations.with_raw_response.delete(ids[0])
+        "DELETE /conversations",
+        lambda ids: lambda sdk: sdk.conversations.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.conversations.with_raw_response.retrieve(ids[0]),
+        "GET /conversations/{id}",
     ),
     "response": Deletion(
         "DELETE /responses",

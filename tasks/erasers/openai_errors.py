@@ -7,12 +7,13 @@
     401, 407                                             → REFUSED_SCOPE
     403                 about project, country …         → REFUSED_SCOPE, else REFUSED
     404                 the API's own, names the object  → ABSENT
-                        "Invalid URL"                    → REFUSED
+                        "Invalid URL", another resource  → REFUSED
                         any other                        → UNCONFIRMED
     409                 in use, order of deletions       → ERROR, to be tried again
     429                 quota used up for good           → REFUSED_SCOPE, else THROTTLED
     503                 with Retry-After                 → THROTTLED
     5xx, 408                                             → UNAVAILABLE
+    400                 absence, where a dialect says so → ABSENT
     other 4xx           a page                           → UNCONFIRMED, else REFUSED
 
 Codes and wording: OpenAI API reference, "Error codes"; the error types of the openai package.
@@ -20,9 +21,11 @@ Codes and wording: OpenAI API reference, "Error codes"; the error types of the o
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_naming import says_absent
@@ -83,6 +86,8 @@ def _by_status(reply: Reply, status: int, id: str) -> Problem:
             return Problem(Outcome.REFUSED_SCOPE, told or "Unauthorized")
         case 403:
             return _forbidden(reply, told)
+        case 400 if status in reply.dialect.absent_statuses and _is_absence(error, id):
+            return Problem(Outcome.ABSENT)
         case 404 | 410:
             return _not_found(reply, status, id)
         case 408:
@@ -123,9 +128,17 @@ def _not_found(reply: Reply, status: int, id: str) -> Problem:
         return unconfirmed("NotTheStore")
     if str(error["message"]).lstrip().lower().startswith("invalid url"):
         return Problem(Outcome.REFUSED, "InvalidURL")
+    dialect, told = reply.dialect, code(error.get("code"))
+    if told in dialect.route_codes or str(error["message"]).strip(" .").lower() in dialect.route_messages:
+        return Problem(Outcome.REFUSED, told if told in dialect.route_codes else "ResourceNotFound")
     if status == 404 and says_absent(error, id):
         return Problem(Outcome.ABSENT)
     return unconfirmed("NamesAnother")
+
+
+def _is_absence(error: Mapping[str, Any], id: str) -> bool:
+    """Of a status that says other things as well (a malformed id, a wrong parameter): only these words are absence."""
+    return "not found" in str(error.get("message")).lower() and says_absent(error, id)
 
 
 def retry_after(reply: Reply) -> float | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from expunge.tasks.erasers.openai_dialects import OPENAI, Dialect
+
 _HEADER_VALUE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,254}")
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
@@ -29,6 +31,8 @@ class Reply:
     body: bytes = field(default=b"", repr=False)
     failure: str | None = None
     """Class name of the failure when there is no answer."""
+    dialect: Dialect = OPENAI
+    """What the settings say that the server speaks."""
 
     def header(self, name: str) -> str | None:
         """A header's value if it is one that can be kept."""
@@ -37,8 +41,8 @@ class Reply:
 
     @property
     def request_id(self) -> str | None:
-        """The provider's name for this request, of the header `x-request-id`; compatible servers may have none."""
-        return self.header("x-request-id")
+        """The provider's name for this request; compatible servers may have none."""
+        return next((id for id in map(self.header, self.dialect.request_id_headers) if id is not None), None)
 
     @property
     def is_empty(self) -> bool:
@@ -53,6 +57,11 @@ class Reply:
         return value if isinstance(value, dict) else None
 
     def error(self) -> dict[str, Any] | None:
-        """The `error` object of the API's own error shape, which has a message; None for any other shape."""
-        error = (self.json() or {}).get("error")
-        return error if isinstance(error, dict) and isinstance(error.get("message"), str) else None
+        """The `error` object of the API's own error shape, which has a message; None for any other shape. Of a server
+        whose errors are `{"detail": "…"}`, that text is the message."""
+        body = self.json() or {}
+        error = body.get("error")
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            return error
+        detail = body.get("detail")
+        return {"message": detail} if self.dialect.detail_is_message and isinstance(detail, str) else None

@@ -1,6 +1,7 @@
 """OpenAI's API, as the demo provider has it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -79,7 +80,7 @@ class OpenAIWorld:
 
 
 def _locator(path: str) -> str:
-    return path.split("/", 3)[3].replace("/items/", "/")
+    return re.sub("/(items|files)/", "/", path.split("/", 3)[3])
 
 
 @contextmanager

@@ -20,6 +20,7 @@ OBJECTS = [
     ("response", "resp_1", "DELETE /responses"),
     ("conversation", "conv_1", "DELETE /conversations"),
     ("conversation_item", "conv_2/msg_1", "DELETE /conversations/items"),
+    ("vector_store_file", "vs_2/file-11", "DELETE /vector_stores/files"),
 ]
 WITH_FLAG = [each for each in OBJECTS if each[0] != "conversation_item"]
 
@@ -29,7 +30,7 @@ def provider() -> Iterator[DemoProvider]:
     with DemoProvider() as server:
         server.seed(
             files=["file-1", "file-11"],
-            vector_stores={"vs_1": ["file-1"]},
+            vector_stores={"vs_1": [], "vs_2": ["file-1", "file-11"]},
             responses=["resp_1"],
             conversations={"conv_1": [], "conv_2": ["msg_1", "msg_2"]},
         )
@@ -46,6 +47,9 @@ def is_there(provider: DemoProvider, kind: str, locator: str) -> bool:
     if kind == "conversation_item":
         conversation, _, item = locator.partition("/")
         return item in state["conversations"].get(conversation, [])
+    if kind == "vector_store_file":
+        store, _, file = locator.partition("/")
+        return file in state["vector_stores"].get(store, [])
     return locator in state[kind + "s"]
 
 
@@ -71,7 +75,12 @@ def test_deleted_and_then_already_absent(provider: DemoProvider, kind: str, loca
 
 
 def test_a_vector_store_leaves_its_files(provider: DemoProvider) -> None:
-    assert erase_one(provider, "vector_store", "vs_1").outcome is Outcome.DELETED
+    for kind, locator in (
+        ("vector_store_file", "vs_2/file-1"),
+        ("vector_store_file", "vs_2/file-11"),
+        ("vector_store", "vs_2"),
+    ):
+        assert erase_one(provider, kind, locator).outcome is Outcome.DELETED
     assert is_there(provider, "file", "file-1")
 
 
@@ -139,7 +148,8 @@ def test_the_body_must_confirm_this_very_object(
     provider: DemoProvider, kind: str, locator: str, operation: str, body: dict[str, Any], error: str
 ) -> None:
     told = {
-        name: value.replace("LOCATOR", locator) if isinstance(value, str) else value for name, value in body.items()
+        name: value.replace("LOCATOR", locator.rpartition("/")[2]) if isinstance(value, str) else value
+        for name, value in body.items()
     }
     provider.faults.add(Fault(Reply.JSON, method="DELETE", body=told))
     answer = erase_one(provider, kind, locator)

@@ -20,15 +20,23 @@ _ids = count(1)
 
 @contextmanager
 def account(
-    base_url: str, *, key: str | None = DEMO_KEY, environment: Mapping[str, str] | None = None, **options: Any
+    base_url: str,
+    *,
+    key: str | None = DEMO_KEY,
+    environment: Mapping[str, str] | None = None,
+    asked: bool = True,
+    **options: Any,
 ) -> Iterator[OpenAIEraser]:
-    """An eraser of this server, with its key in the environment; closed at the end."""
+    """An eraser of this server, with its key in the environment; closed at the end. `asked`: as after the first read of
+    a process, by which the account says who it is."""
     keys = {} if key is None else {KEY_VARIABLE: key}
     with patch.dict("os.environ", {**keys, **(environment or {})}):
         settings = OpenAIOptions(
             store="openai", base_url=base_url, api_key_env=KEY_VARIABLE, **{"timeout_seconds": 10.0, **options}
         )
         eraser = OpenAIEraser("ai", settings, lease_seconds=300)
+        if asked:
+            eraser.expected.established()
         try:
             yield eraser
         finally:
