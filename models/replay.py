@@ -24,6 +24,7 @@ from expunge.models.errors import InvalidDecision, InvalidJournal
 from expunge.models.keyset import listed
 from expunge.models.plain_text import require_plain
 from expunge.models.replay_rows import (
+    insert_missing,
     put_back_cases,
     put_back_decisions,
     put_back_holds,
@@ -167,7 +168,7 @@ def _make_cases(tx: Transaction, spool: Spool, page: Sequence[Erased]) -> set[st
             "tenant": owner.tenant,
             "conversation": owner.conversation,
         }
-        tx.connection.execute(sa.insert(case).values({**row, "completed_at": None, "nothing_found": False}))
+        insert_missing(tx, case, [{**row, "completed_at": None, "nothing_found": False}])
     # those of the export were counted when they were put back
     return {id for id in missing if spool.case_row(id) is None}
 
@@ -198,8 +199,9 @@ def _add_entries(tx: Transaction, page: Sequence[Erased], done: Replayed) -> Non
         else:
             done.in_flight += 1
     if fresh:
-        tx.connection.execute(
-            sa.insert(_ENTRY),
+        insert_missing(
+            tx,
+            _ENTRY,
             [
                 {
                     "case_id": target.case_id,

@@ -29,7 +29,7 @@ def put_back_receipts(tx: Transaction, rows: Rows) -> list[str]:
     wanted = {row["id"]: row for row in rows}
     there = _existing(tx, table.c.id, wanted)
     missing = [row for id, row in wanted.items() if id not in there]
-    _insert(tx, table, missing)
+    insert_missing(tx, table, missing)
     return [row["id"] for row in missing]
 
 
@@ -44,7 +44,7 @@ def put_back_tombstones(tx: Transaction, rows: Rows) -> list[tuple[str, str]]:
     )
     there = {(row.graph, row.conversation) for row in found}
     missing = [row for key, row in wanted.items() if key not in there]
-    _insert(tx, table, missing)
+    insert_missing(tx, table, missing)
     return [(row["graph"], row["conversation"]) for row in missing]
 
 
@@ -76,7 +76,7 @@ def put_back_cases(tx: Transaction, rows: Rows) -> list[str]:
     wanted = {row["id"]: row for row in rows}
     there = _existing(tx, table.c.id, wanted)
     missing = [row for id, row in wanted.items() if id not in there]
-    _insert(tx, table, missing)
+    insert_missing(tx, table, missing)
     return [row["id"] for row in missing]
 
 
@@ -107,7 +107,7 @@ def _put_back_numbered(tx: Transaction, kind: str, rows: Rows) -> list[int]:
     # one that lost its id to another may have been put back before under a new one
     lost_places = [row for row in taken if not _is_there(tx, kind, row)]
     fresh = [row for row in free.values() if not _is_there(tx, kind, row)]
-    _insert(tx, table, fresh)
+    insert_missing(tx, table, fresh)
     ids = [int(row["id"]) for row in fresh]
     if ids:
         raise_sequence(tx, table.name, max(ids))
@@ -152,17 +152,15 @@ def _existing_rows(tx: Transaction, table: sa.Table, ids: Sequence[int]) -> dict
     return rows
 
 
-def _insert(tx: Transaction, table: sa.Table, rows: Rows) -> None:
-    """With every column that any of the rows has: one that is missing is left to the database only if all lack it."""
-    if not rows:
-        return
-    statement: Any = sa.insert(table)
-    if tx.dialect == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert
-
-        statement = insert(table).on_conflict_do_nothing()
+def insert_missing(tx: Transaction, table: Any, rows: Rows) -> None:
+    """Insert rows that were not there a moment ago; whoever else inserted one meanwhile was as right. A column that a
+    row has not is left to the database."""
     by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         by_columns.setdefault(tuple(sorted(row)), []).append(row)
+    if tx.dialect == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert  # type: ignore[assignment]
     for alike in by_columns.values():
-        tx.connection.execute(statement, alike)
+        tx.connection.execute(insert(table).on_conflict_do_nothing(), alike)

@@ -18,7 +18,7 @@ from doubles.talks import ADA, TALKS
 from expunge.models import Target, open_case
 from expunge.models.database import Database
 from expunge.models.errors import ConversationPurged, translate
-from expunge.models.holds import place_hold
+from expunge.models.holds import place_hold, release_hold
 from expunge.models.purge import purge
 from expunge.tasks.archive_stores import ArchivePlace, make_store
 from expunge.worker.cli import main
@@ -261,6 +261,28 @@ def test_p22_a_hold_that_the_restore_forgot_is_put_back(world):
     assert world.replay(world.archive, backup[2])["holds"] == 1
     world.bench.drain()
     assert world.bench.store.objects == {"b/1"}
+
+
+def test_p22_a_release_that_the_restore_forgot_is_put_back(world):
+    """Symptom: the restore brings an order to keep back that was lifted, and the erasure waits for ever.
+
+    pagecord PR#1215 (a stale tombstone after a legitimate restore).
+    """
+    world.bench.sweep()
+    with world.database.begin() as tx:
+        hold, _ = place_hold(tx, subject="s", by="lawyer", why="suit")
+    world.bench.sweep()
+    backup = world.backup()
+    with world.database.begin() as tx:
+        release_hold(tx, hold, by="lawyer", why="settled")
+    world.erase("b/1")
+    world.restore(backup)
+    world.bench.store.put("b/1")
+    for _ in range(2):
+        world.replay(world.archive, backup[2])
+    assert world.sql("SELECT released_by, released_why FROM erasure_hold") == [("lawyer", "settled")]
+    world.bench.settle_all()
+    assert world.bench.store.objects == set()
 
 
 def test_p22_what_was_owed_and_not_erased_yet_is_owed_again(world):

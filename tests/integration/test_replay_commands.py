@@ -69,6 +69,8 @@ def test_an_export_to_a_file_says_so_and_is_its_owners(run, database, tmp_path):
     add_receipts(database, [receipt("c1", "b/1")])
     path = tmp_path / "e.jsonl"
     assert run("export", "--output", str(path)).stdout == f"1 row written to {path}.\n"
+    told = json.loads(run("export", "--output", str(path), "--json").stdout)
+    assert told == {"path": str(path), "rows": 1}
     assert path.stat().st_mode & 0o077 == 0
     assert "cannot be written" in run("export", "--output", str(tmp_path / "no" / "e"), code=1).stderr
 

@@ -14,7 +14,7 @@ from expunge.tasks.archive_stores import write_whole
 from expunge.worker import output
 from expunge.worker.cli import Failure
 from expunge.worker.invocation import Invocation, pass_invocation
-from expunge.worker.parameters import MOMENT
+from expunge.worker.parameters import MOMENT, json_option
 
 _BLOCK = 1 << 20
 
@@ -30,14 +30,15 @@ _BLOCK = 1 << 20
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a file, whole or not at all.  [default: standard output]",
 )
+@json_option
 @pass_invocation
-def export(invocation: Invocation, /, since: datetime | None, path: Path | None) -> None:
+def export(invocation: Invocation, /, since: datetime | None, path: Path | None, as_json: bool) -> None:
     """Write what a restore of the database would lose, as JSON lines: keep them elsewhere.
 
     Receipts, decisions and cases since then; every tombstone and hold, and what the outbox owes, whatever their age.
     `expunge replay` reads it. The last line holds the count and a hash: a file without it is not whole. It holds
     subjects and locators, as receipts do. A row is seen a moment after the time it carries: let exports overlap by some
-    minutes.
+    minutes. Standard output gets the rows and nothing else; --json is for what is said of a file.
 
     \b
     Examples:
@@ -55,6 +56,9 @@ def export(invocation: Invocation, /, since: datetime | None, path: Path | None)
         write_whole(path, lambda stream: written.append(_write(database, since, stream)))
     except OSError as error:
         raise Failure(f"{output.shown(str(path))}: cannot be written: {error.strerror}") from None
+    if as_json:
+        output.print_json([[{"path": str(path), "rows": written[0]}]])
+        return
     output.say(f"{output.plural(written[0], 'row')} written to {output.shown(str(path))}.")
 
 
