@@ -32,6 +32,7 @@ from expunge.tasks.erasers.s3_options import S3Options, why_refused
 from expunge.tasks.erasers.s3_pages import ObjectPages, VersionPages
 from expunge.tasks.erasers.s3_prefix import look_under
 from expunge.tasks.erasers.s3_presence import Finding, survey_objects, survey_versions
+from expunge.tasks.erasers.s3_uploads import UPLOADS_UNKNOWN, Surveyed, Uploads
 from expunge.tasks.outcomes import Outcome
 
 _TOLD = 3
@@ -65,6 +66,7 @@ class S3Eraser:
         self._options = options
         self._client = S3Client(options, request_seconds=request_seconds)
         self._buckets = Buckets(self._client)
+        self._uploads = Uploads(self._client, options)
         self._deletes = Deletes(self._client, self._buckets, options, lock_seconds=request_seconds / 2)
 
     def refuse(self, kind: str, locator: str) -> str | None:
@@ -124,14 +126,46 @@ class S3Eraser:
         except CallFailed as failure:
             _tell(failure, wanted.values(), looked)
             return
+        # uploads first: one that is completed in the meantime is an object when those are looked for
+        uploads = self._look_for_uploads(bucket, wanted, looked, go_on)
         if versioning is not Versioning.NEVER:
-            if self._look_for_versions(bucket, wanted, versioning, looked, go_on):
+            if self._look_for_versions(bucket, wanted, versioning, looked, go_on, uploads):
                 return
             self._buckets.learn_versioning(bucket, Versioning.NEVER)
-        self._look_for_objects(bucket, wanted, looked, go_on)
+        self._look_for_objects(bucket, wanted, looked, go_on, uploads)
+
+    def _look_for_uploads(
+        self, bucket: str, wanted: dict[str, list[Entry]], looked: Looked, go_on: Callable[[], bool]
+    ) -> Surveyed:
+        """Abort the uploads of the wanted keys. What has some is taken out of `wanted`, and looked at again."""
+        try:
+            uploads = self._uploads.survey(bucket, wanted, go_on)
+        except CallFailed as failure:
+            _tell(self._deletes.owner_aware(failure), wanted.values(), looked)
+            wanted.clear()
+            return Surveyed()
+        for key, ids in uploads.open.items():
+            entries = wanted.pop(key)
+            if is_url_safe(key):
+                looked.calls += self._uploads.calls(bucket, key, entries, ids)
+            else:
+                looked.not_sent += [NotSent(entry.id, "UnrepresentableUpload") for entry in entries]
+        for key, page in uploads.still_listed.items():
+            looked.answers += [
+                page.facts.answer(entry.id, Outcome.REFUSED, action=Action.LOOK, error="StillListed")
+                for entry in wanted.pop(key)
+            ]
+        for key in uploads.undecided:
+            del wanted[key]
+        return uploads
 
     def _look_for_objects(
-        self, bucket: str, wanted: dict[str, list[Entry]], looked: Looked, go_on: Callable[[], bool]
+        self,
+        bucket: str,
+        wanted: dict[str, list[Entry]],
+        looked: Looked,
+        go_on: Callable[[], bool],
+        uploads: Surveyed,
     ) -> None:
         """The way in a bucket that never had versions."""
         left = dict(wanted)
@@ -141,7 +175,8 @@ class S3Eraser:
                 absent = finding.present is False and not self._is_headed(bucket, finding.key)
                 entries = left.pop(finding.key)
                 if absent:
-                    looked.answers += [_closing(finding, entry) for entry in entries]
+                    unknown = finding.key in uploads.unknown
+                    looked.answers += [_closing(finding, entry, uploads_unknown=unknown) for entry in entries]
                 else:
                     found.append(Wanted(finding.key, entries, existed=finding.present or None))
         except CallFailed as failure:
@@ -150,6 +185,8 @@ class S3Eraser:
                 found += [Wanted(key, entries, existed=None) for key, entries in left.items()]
             else:
                 _tell(failure, left.values(), looked)
+        for each in found:
+            each.uploads_unknown = each.key in uploads.unknown
         looked.calls += self._deletes.calls(bucket, found)
 
     def _look_for_versions(
@@ -159,6 +196,7 @@ class S3Eraser:
         versioning: Versioning,
         looked: Looked,
         go_on: Callable[[], bool],
+        uploads: Surveyed,
     ) -> bool:
         """The way in any other bucket. False if the store turns out to know no versions at all."""
         left = dict(wanted)
@@ -170,7 +208,8 @@ class S3Eraser:
                 entries = left.pop(finding.key)
                 told_deleted = self._buckets.take_told_deleted(bucket, finding.key)
                 if absent:
-                    looked.answers += [_closing(finding, entry) for entry in entries]
+                    unknown = finding.key in uploads.unknown
+                    looked.answers += [_closing(finding, entry, uploads_unknown=unknown) for entry in entries]
                 elif not finding.present:
                     looked.answers += [_refused(finding, entry, "ListingUndecided") for entry in entries]
                 elif any(version.id in told_deleted for version in finding.versions):
@@ -220,6 +259,7 @@ class S3Eraser:
     def _list_prefix(self, entry: Entry, go_on: Callable[[], bool], *, versioned: bool) -> Answer | Parts | None:
         return look_under(
             self._client,
+            self._uploads,
             entry,
             versioned=versioned,
             pages=self._options.pages_per_claim,
@@ -228,10 +268,11 @@ class S3Eraser:
         )
 
 
-def _closing(finding: Finding, entry: Entry) -> Answer:
+def _closing(finding: Finding, entry: Entry, *, uploads_unknown: bool) -> Answer:
     """Nothing is left of it: deleted if this target had parts that were, else it was not there."""
     outcome = Outcome.DELETED if entry.had_parts else Outcome.ABSENT
-    return finding.facts.answer(entry.id, outcome, action=Action.LOOK)
+    detail = dict(UPLOADS_UNKNOWN) if uploads_unknown else None
+    return finding.facts.answer(entry.id, outcome, action=Action.LOOK, detail=detail)
 
 
 def _refused(finding: Finding, entry: Entry, error: str) -> Answer:

@@ -37,6 +37,8 @@ _DOCUMENTS = {
     "DeleteObjects": {b"DeleteResult"},
     "ListObjectsV2": {b"ListBucketResult"},
     "ListObjectVersions": {b"ListVersionsResult"},
+    "ListMultipartUploads": {b"ListMultipartUploadsResult"},
+    "ListParts": {b"ListPartsResult"},
     "GetBucketVersioning": {b"VersioningConfiguration", b"GetBucketVersioningResponse"},
     "GetObjectRetention": {b"Retention"},
     "GetObjectLegalHold": {b"LegalHold"},
@@ -44,6 +46,7 @@ _DOCUMENTS = {
 }
 """The root elements of each operation's answer (Amazon S3 API Reference, "Response Syntax")."""
 
+_NOT_IMPLEMENTED = b"<Error><Code>NotImplemented</Code></Error>"
 _BEFORE_PARSE = "before-parse.s3.*"
 _CONNECT_SECONDS = 10.0
 
@@ -306,6 +309,10 @@ def _require_s3(
         customized_response_dict["OwnStatus"] = status
         if status < 300:  # botocore raises by the status alone
             response_dict["status_code"] = 500
+        return
+    if operation_model.name == "ListMultipartUploads" and name == b"ListBucketResult":
+        # a server that does not know `?uploads` lists the bucket
+        response_dict["status_code"], response_dict["body"] = 501, _NOT_IMPLEMENTED
         return
     expected = _DOCUMENTS.get(operation_model.name)
     if status >= 300 or (expected is not None and name not in expected):

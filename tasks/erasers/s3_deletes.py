@@ -19,6 +19,7 @@ from expunge.tasks.erasers.s3_keys import goes_singly, is_url_safe
 from expunge.tasks.erasers.s3_locks import SUSPECT_CODES, Lock, find_lock
 from expunge.tasks.erasers.s3_options import OUTSIDE_ALLOW, S3Options, is_allowed
 from expunge.tasks.erasers.s3_pages import ObjectPages, Page, Version, VersionPages
+from expunge.tasks.erasers.s3_uploads import UPLOADS_UNKNOWN
 from expunge.tasks.outcomes import Outcome
 
 _WARY_BATCH = 25
@@ -37,6 +38,8 @@ class Wanted:
     """Exactly these are deleted; with none, the delete is a plain one."""
     existed: bool | None = True
     """None: no listing could say."""
+    uploads_unknown: bool = False
+    """The store does not say whether multipart uploads of the key are open."""
 
     @property
     def pairs(self) -> list[Pair]:
@@ -209,6 +212,8 @@ class Deletes:
             about = dict(detail or {})
             if wanted.existed is None:
                 about["existed"] = "unknown"
+            if wanted.uploads_unknown and pair[1] is None:
+                about |= UPLOADS_UNKNOWN
             if lock is not None:
                 about["lock"] = lock.mode
             if any(version.is_marker and version.id == pair[1] for version in wanted.versions):

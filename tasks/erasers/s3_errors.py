@@ -76,6 +76,8 @@ UNAVAILABLE_CODES = frozenset(
 
 ABSENT_CODES = frozenset({"NoSuchKey", "NoSuchVersion"})
 
+NO_SUCH_UPLOAD = "NoSuchUpload"
+
 UNSUPPORTED_CODES = frozenset({"NotImplemented", "MethodNotAllowed"})
 """The store knows no such operation."""
 
@@ -163,6 +165,8 @@ def _client_error(response: Any, operation: str) -> Verdict:
     code = str(response.get("Error", {}).get("Code", ""))
     wait = retry_after(headers.get("retry-after"))
     outcome = by_code(code, status)
+    if code == NO_SUCH_UPLOAD and operation == "AbortMultipartUpload":
+        return Verdict(Outcome.ABSENT, code, status, wait, metadata.get("RequestId") or None, headers)
     if outcome is Outcome.UNAVAILABLE and status == 503 and wait is not None:
         outcome = Outcome.THROTTLED
     if outcome is Outcome.ABSENT and operation != "DeleteObject":

@@ -17,6 +17,7 @@ from urllib.parse import unquote_plus
 
 from expunge.tasks.erasers.s3_client import Facts, Reply, S3Client
 from expunge.tasks.erasers.s3_keys import needs_encoding
+from expunge.tasks.erasers.s3_options import MAX_KEYS
 
 _ORDERS: tuple[Callable[[str], Any], ...] = (
     lambda key: key,  # Python compares code points, which is the order of their UTF-8 bytes
@@ -54,6 +55,8 @@ class Page:
     """A `+` stood in an encoded key: a space, but some servers leave a plus sign as it is."""
     next_markers: Markers | None = None
     """Where ListObjectVersions goes on."""
+    by_key: bool = False
+    """The server lists uploads of exactly the key that is given as prefix, and of no other."""
 
     def has(self, key: str) -> bool:
         """Whether the page shows this very key. A `\\r` that XML brought was escaped there; U+FFFD may stand for what
@@ -205,6 +208,57 @@ class VersionPages:
             next_markers=(
                 (_decoded([next_key], encoded)[0], parsed.get("NextVersionIdMarker") or None) if next_key else None
             ),
+        )
+
+
+class UploadPages:
+    """Looks at the open multipart uploads of a bucket: ListMultipartUploads. What Page calls a version is an upload."""
+
+    operation = "ListMultipartUploads"
+
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    def exactly(self, key: str) -> Page:
+        """The uploads of this key, and of longer ones that begin with it if there is room. Raises CallFailed."""
+        return self._page(MAX_KEYS, prefix=key, more={"Prefix": key})
+
+    def under(self, prefix: str, markers: Markers | None, limit: int) -> Page:
+        """The uploads of keys that begin with `prefix`, after the markers that the page before gave. Raises
+        CallFailed."""
+        more = {"Prefix": prefix} if prefix else {}
+        if markers is not None:
+            more["KeyMarker"] = markers[0]
+            if markers[1] is not None:
+                more["UploadIdMarker"] = markers[1]
+        return self._page(limit, after=markers[0] if markers else None, prefix=prefix, more=more)
+
+    def _page(self, limit: int, *, more: dict[str, str], after: str | None = None, prefix: str | None = None) -> Page:
+        reply = self._client.call(self.operation, self._bucket, EncodingType="url", MaxUploads=limit, **more)
+        parsed = reply.parsed
+        encoded = parsed.get("EncodingType") == "url"
+        items = parsed.get("Uploads", ())
+        raw = [item["Key"] for item in items]
+        keys = _decoded(raw, encoded)
+        found: dict[str, list[Version]] = {}
+        for key, item in zip(keys, items, strict=True):
+            found.setdefault(key, []).append(Version(item["UploadId"], is_marker=False))
+        next_key = parsed.get("NextKeyMarker")
+        server = str(parsed["ResponseMetadata"]["HTTPHeaders"].get("server", ""))
+        return Page(
+            facts=reply.facts,
+            found=found,
+            runs=(keys,),
+            truncated=_is_truncated(reply),
+            encoded=encoded,
+            after=after,
+            prefix=prefix,
+            ambiguous_plus=encoded and _has_ambiguous_plus(raw),
+            next_markers=(
+                (_decoded([next_key], encoded)[0], parsed.get("NextUploadIdMarker") or None) if next_key else None
+            ),
+            by_key=server.startswith("MinIO"),
         )
 
 

@@ -15,6 +15,7 @@ from expunge.tasks.erasers.contract import Answer, NothingSent, Parts
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.erasers.s3_options import MAX_KEYS, is_allowed
 from expunge.tasks.erasers.s3_pages import Markers, ObjectPages, Page, VersionPages
+from expunge.tasks.erasers.s3_uploads import UPLOADS_UNKNOWN, Uploads
 from expunge.tasks.outcomes import Outcome
 
 
@@ -24,10 +25,14 @@ class _Walk:
     unrepresentable: int = 0
     markers: Markers | None = None
     page: Page | None = None
+    in_uploads: bool = False
+    """The open uploads are listed first, since their keys may have no object."""
+    uploads_unknown: bool = False
 
 
 def look_under(
     client: S3Client,
+    uploads: Uploads,
     entry: Entry,
     *,
     versioned: bool,
@@ -38,10 +43,15 @@ def look_under(
     """List some pages of a prefix. None if there was no time for any. Raises CallFailed or NothingSent if not even one
     came."""
     bucket, prefix = split_object(entry.locator)
-    walk = _Walk(markers=read_cursor(entry.cursor))
-    for _ in range(pages):
+    walk = _Walk(markers=read_cursor(entry.cursor), in_uploads=is_in_uploads(entry.cursor))
+    for _ in range(pages + walk.in_uploads):
         if not go_on():
             break
+        if walk.in_uploads:
+            refused = _walk_uploads(walk, uploads, bucket, prefix, entry, allow)
+            if refused is not None:
+                return refused
+            continue
         try:
             page = _page(client, bucket, prefix, walk.markers, versioned=versioned)
         except (CallFailed, NothingSent):
@@ -62,6 +72,25 @@ def look_under(
                 return _unconfirmed(page, entry, "ListingUndecided")
             break
     return _outcome(entry, walk)
+
+
+def _walk_uploads(
+    walk: _Walk, uploads: Uploads, bucket: str, prefix: str, entry: Entry, allow: tuple[str, ...]
+) -> Answer | None:
+    """One page of uploads. An Answer if the store lists what it was not asked for."""
+    page = uploads.under(bucket, prefix, walk.markers)
+    if page is None:
+        walk.uploads_unknown = True
+    else:
+        if not all(key.startswith(prefix) and is_allowed(allow, f"{bucket}/{key}") for key in page.found):
+            return _unconfirmed(page, entry, "ForeignKey")
+        _take(walk, bucket, page)
+        if page.truncated and page.next_markers not in (None, walk.markers):
+            walk.markers = page.next_markers
+            return None
+        walk.uploads_unknown = page.truncated
+    walk.in_uploads, walk.markers = False, None
+    return None
 
 
 def _page(client: S3Client, bucket: str, prefix: str, markers: Markers | None, *, versioned: bool) -> Page:
@@ -92,12 +121,16 @@ def _take(walk: _Walk, bucket: str, page: Page) -> None:
 
 def _outcome(entry: Entry, walk: _Walk) -> Answer | Parts | None:
     page = walk.page
-    if page is None:
-        return None
     children = [("object", locator) for locator in walk.children]
-    ended = walk.markers is None
+    if page is None:
+        if walk.in_uploads and walk.markers is not None:
+            return Parts(entry.id, children, write_cursor(walk.markers, in_uploads=True))
+        if walk.in_uploads or not children:
+            return None
+    ended = page is not None and walk.markers is None
     if children or not ended or entry.cursor is not None:
-        return Parts(entry.id, children, write_cursor(walk.markers))
+        return Parts(entry.id, children, write_cursor(walk.markers if page is not None else ("", None)))
+    assert page is not None
     if page.truncated:
         return _unconfirmed(page, entry, "ListingUndecided")
     if walk.unrepresentable:
@@ -109,7 +142,8 @@ def _outcome(entry: Entry, walk: _Walk) -> Answer | Parts | None:
             detail={"keys": walk.unrepresentable},
         )
     outcome = Outcome.DELETED if entry.had_parts else Outcome.ABSENT
-    return page.facts.answer(entry.id, outcome, action=Action.LOOK)
+    detail = dict(UPLOADS_UNKNOWN) if walk.uploads_unknown else None
+    return page.facts.answer(entry.id, outcome, action=Action.LOOK, detail=detail)
 
 
 def _unconfirmed(page: Page, entry: Entry, error: str) -> Answer:
@@ -120,10 +154,16 @@ def read_cursor(cursor: str | None) -> Markers | None:
     """The markers of a cursor; None to list from the start."""
     if cursor is None:
         return None
-    key, version = json.loads(cursor)
-    return key, version
+    key, version = json.loads(cursor)[:2]
+    return (key, version) if key else None
 
 
-def write_cursor(markers: Markers | None) -> str | None:
-    """A cursor for Entry.cursor. It names a key, which the outbox holds anyway, and no content."""
-    return None if markers is None else json.dumps(list(markers))
+def is_in_uploads(cursor: str | None) -> bool:
+    """Whether the listing is, or begins, among the open uploads."""
+    return cursor is None or len(json.loads(cursor)) > 2
+
+
+def write_cursor(markers: Markers | None, *, in_uploads: bool = False) -> str | None:
+    """A cursor for Entry.cursor. It names a key, which the outbox holds anyway, and no content. A key that is empty
+    stands for the first object."""
+    return None if markers is None else json.dumps([*markers, "uploads"] if in_uploads else list(markers))

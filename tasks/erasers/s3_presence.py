@@ -75,12 +75,15 @@ def _next_length(length: int, served: int) -> int:
     return min(MAX_KEYS, max(2, served * _GROWTH))
 
 
-def survey_versions(wanted: Iterable[str], pages: ListsVersions, go_on: Callable[[], bool]) -> Iterator[Finding]:
-    """The same in a bucket that has or had versions. A key with more versions than a page holds comes with some."""
+def survey_versions(
+    wanted: Iterable[str], pages: ListsVersions, go_on: Callable[[], bool], *, shared: bool = True
+) -> Iterator[Finding]:
+    """The same in a bucket that has or had versions. A key with more versions than a page holds comes with some. With
+    `shared` false each key gets a look of its own."""
     left = dict.fromkeys(sorted(wanted))
     prefix = _shared_start(list(left))
     markers: Markers | None = None
-    while len(left) > 1 and go_on():
+    while shared and len(left) > 1 and go_on():
         page = pages.under(prefix, markers, MAX_KEYS)
         served = 0
         for finding in _served(page, left, []):

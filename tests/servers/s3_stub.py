@@ -40,6 +40,11 @@ _SUBRESOURCES = {
     ("GET", "retention"): "GetObjectRetention",
     ("GET", "legal-hold"): "GetObjectLegalHold",
     ("POST", "delete"): "DeleteObjects",
+    ("GET", "uploads"): "ListMultipartUploads",
+    ("POST", "uploads"): "CreateMultipartUpload",
+    ("DELETE", "uploadId"): "AbortMultipartUpload",
+    ("GET", "uploadId"): "ListParts",
+    ("PUT", "uploadId"): "UploadPart",
 }
 
 
@@ -215,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.drop:
             self.close_connection = True
             return
-        self.send_response(answer.status)
+        self.send_response_only(answer.status)
         for name, value in answer.headers.items():
             if value:
                 self.send_header(name, value)

@@ -150,6 +150,53 @@ class Operations:
             headers["x-amz-delete-marker"] = "true"
         return Answer(204, b"", headers)
 
+    def _create_multipart_upload(self, bucket: Bucket) -> Answer:
+        upload = bucket.begin_upload(self._request.key)
+        inside = f"<Bucket>{bucket.name}</Bucket><Key>{_text(self._request.key)}</Key><UploadId>{upload}</UploadId>"
+        return Answer(200, document("InitiateMultipartUploadResult", inside))
+
+    def _upload_part(self, bucket: Bucket) -> Answer:
+        query = self._request.query
+        self._upload(bucket).append(int(query["partNumber"]))
+        return Answer(200, b"", {"etag": '"x"'})
+
+    def _abort_multipart_upload(self, bucket: Bucket) -> Answer:
+        bucket.abort(self._request.key, self._request.query["uploadId"])
+        return Answer(204)
+
+    def _list_parts(self, bucket: Bucket) -> Answer:
+        parts = "".join(f"<Part><PartNumber>{n}</PartNumber><Size>1</Size></Part>" for n in self._upload(bucket))
+        return Answer(200, document("ListPartsResult", f"<IsTruncated>false</IsTruncated>{parts}"))
+
+    def _upload(self, bucket: Bucket) -> list[int]:
+        found = bucket.uploads.get((self._request.key, self._request.query["uploadId"]))
+        if found is None:
+            raise Refused("NoSuchUpload", 404)
+        return found
+
+    def _list_multipart_uploads(self, bucket: Bucket) -> Answer:
+        if bucket.uploads_refused == "list":
+            return self._list_objects_v2(bucket)
+        if bucket.uploads_refused:
+            raise Refused(bucket.uploads_refused, 501 if bucket.uploads_refused == "NotImplemented" else 403)
+        query = self._request.query
+        limit = min(int(query.get("max-uploads", MAX_KEYS)), bucket.page)
+        found = bucket.open_uploads(query.get("prefix", ""), query.get("key-marker"), query.get("upload-id-marker"))
+        if bucket.lists_uploads_by_key:
+            found = [each for each in found if each[0] == query.get("prefix")]
+        page, truncated = found[:limit], len(found) > limit
+        text = self._encoder(bucket)
+        body = f"<Bucket>{bucket.name}</Bucket><IsTruncated>{str(truncated).lower()}</IsTruncated>"
+        if self._encodes(bucket):
+            body += "<EncodingType>url</EncodingType>"
+        if truncated:
+            key, upload = page[-1]
+            body += f"<NextKeyMarker>{text(key)}</NextKeyMarker><NextUploadIdMarker>{upload}</NextUploadIdMarker>"
+        for key, upload in page:
+            body += f"<Upload><Key>{text(key)}</Key><UploadId>{upload}</UploadId></Upload>"
+        headers = {"server": "MinIO"} if bucket.lists_uploads_by_key else {}
+        return Answer(200, document("ListMultipartUploadsResult", body), headers)
+
     def _delete_objects(self, bucket: Bucket) -> Answer:
         request = self._request
         self._check_body(request)

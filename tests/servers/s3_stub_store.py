@@ -77,6 +77,14 @@ class Bucket:
     page: int = 1000
     """Keys of a page at the most, whatever is asked."""
     ignores_start: bool = False
+    uploads_refused: str = ""
+    """An error code that ListMultipartUploads answers; `list`: an ordinary listing, as if it were not asked for."""
+    uploads: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """Open multipart uploads: the parts' numbers by key and id."""
+    lists_uploads_by_key: bool = False
+    """As MinIO: only the uploads of exactly the key that is the prefix."""
+    keeps_uploads: bool = False
+    """An abort is confirmed, and the upload stays."""
     objects: dict[str, list[Version]] = field(default_factory=dict)
     """Newest version first."""
     key_errors: dict[str, list[str]] = field(default_factory=dict)
@@ -93,6 +101,33 @@ class Bucket:
                 versions[:] = [each for each in versions if each.id != "null"]
             versions.insert(0, version)
             return version
+
+    def begin_upload(self, key: str, *parts: int) -> str:
+        """A multipart upload of the key, with these parts; its id."""
+        with self.mutex:
+            upload = f"u{next(_ids):08d}"
+            self.uploads[key, upload] = list(parts)
+            return upload
+
+    def abort(self, key: str, upload: str) -> None:
+        """Raises Refused if there is no such upload."""
+        with self.mutex:
+            self._scripted_error(key)
+            if (key, upload) not in self.uploads:
+                raise Refused("NoSuchUpload", 404)
+            if not self.keeps_uploads:
+                del self.uploads[key, upload]
+
+    def open_uploads(self, prefix: str, key_marker: str | None, upload_marker: str | None) -> list[tuple[str, str]]:
+        """Keys and ids, by key and then by id, after the markers."""
+        with self.mutex:
+            every = sorted((k for k in self.uploads if k[0].startswith(prefix)), key=lambda k: (self.order(k[0]), k[1]))
+        if key_marker is None:
+            return every
+        if upload_marker is not None and (key_marker, upload_marker) in every:
+            return every[every.index((key_marker, upload_marker)) + 1 :]
+        place = self.order(key_marker)
+        return [each for each in every if self.order(each[0]) > place]  # type: ignore[operator]
 
     def current(self, key: str) -> Version | None:
         versions = self.objects.get(key)
