@@ -9,11 +9,13 @@ from sqlalchemy.engine import Row
 
 from expunge.models.database import Transaction
 from expunge.models.entry import Entry
+from expunge.models.holds import hold_due
 from expunge.models.lanes import Lane, read_lanes
 
 ENTRY_COLUMNS = (
     "o.id, o.case_id, c.tenant, c.subject, c.conversation, o.account, o.kind, o.locator, o.parent_id, o.attempt,"
-    " o.tries, o.refusals, o.lost_leases, o.escalations, o.rounds, o.had_parts, o.cursor, CAST(o.lease_token AS text)"
+    " o.tries, o.refusals, o.lost_leases, o.escalations, o.rounds, o.had_parts, o.cursor, o.action,"
+    " o.settled, o.reappeared, CAST(o.lease_token AS text)"
 )
 """Of entries `o` and cases `c`, in the order of Entry's fields."""
 _by_id = attrgetter("id")
@@ -78,6 +80,7 @@ def claim(tx: Transaction, account: str, *, token: str, limit: int, lease_second
             ):
                 return Claim([], lanes)
             probe, limit = True, 1
+    hold_due(tx, account, limit)
     parameters = {"account": account, "token": token, "limit": limit, "lease": lease_seconds}
     if tx.dialect == "postgresql":
         rows = tx.rows(_CLAIM_POSTGRESQL, **parameters)

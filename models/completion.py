@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from expunge.models.database import Transaction
 
-_LEFT = "SELECT 1 FROM erasure_outbox o WHERE o.case_id = erasure_case.id"
+_LEFT = "SELECT 1 FROM erasure_outbox o WHERE o.case_id = erasure_case.id AND NOT o.settled"
 _EVIDENCE = "(nothing_found OR EXISTS (SELECT 1 FROM erasure_record r WHERE r.case_id = erasure_case.id))"
 
 
@@ -25,7 +25,7 @@ def wake_parents(tx: Transaction, parent_ids: Collection[int]) -> list[int]:
         if locked and tx.run(
             "UPDATE erasure_outbox SET state = 'ready', due_at = {now}, cursor = NULL"
             " WHERE id = :id AND state = 'waiting'"
-            " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = :id)",
+            " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = :id AND NOT part.settled)",
             id=parent_id,
         ):
             woken.append(parent_id)

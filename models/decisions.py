@@ -76,10 +76,10 @@ def retry(
         scope, parameters = "id {in ids}", {"ids": sorted(set(ids))}
         _require_all(tx, parameters["ids"])
     elif case is not None:
-        scope, parameters = "case_id = :case", {"case": case}
+        scope, parameters = "case_id = :case AND NOT settled", {"case": case}
         require_case(tx, case)
     else:
-        scope, parameters = "account = :account", {"account": account}
+        scope, parameters = "account = :account AND NOT settled", {"account": account}
     hurried = tx.rows(
         "UPDATE erasure_outbox SET due_at = {now} WHERE state = 'ready' AND id IN ("
         f"SELECT id FROM erasure_outbox WHERE {scope} AND state = 'ready' AND due_at > {{now}} {{skip locked}})"
@@ -88,7 +88,7 @@ def retry(
     )
     retried = tx.rows(
         "UPDATE erasure_outbox SET state = 'ready', due_at = {now}, tries = 0, refusals = 0, lost_leases = 0,"
-        " escalations = 0, rounds = 0, reason = NULL WHERE state = 'escalated' AND id IN ("
+        " escalations = 0, rounds = 0, reappeared = 0, reason = NULL WHERE state = 'escalated' AND id IN ("
         f"SELECT id FROM erasure_outbox WHERE {scope} AND state = 'escalated' {{skip locked}})"
         " RETURNING id, case_id, account",
         **parameters,
@@ -117,6 +117,11 @@ def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived
         raise InvalidDecision("a waiver needs to say who decided and why")
     require_plain({"by": by, "why": why}, InvalidDecision)
     asked = _require_all(tx, sorted(set(ids)))
+    erased = [row.id for row in tx.rows("SELECT id FROM erasure_outbox WHERE id {in ids} AND settled", ids=list(asked))]
+    if erased:
+        raise InvalidDecision(
+            f"{_named(erased)} erased, and waits for a second look only: there is nothing to waive; nothing was changed"
+        )
     locked = _lock_with_parts(tx, list(asked))
     waived = Waived()
     parents: set[int] = set()

@@ -9,7 +9,7 @@ from typing import Any
 class Entry:
     """A claimed entry with what its receipts need of the case. It is what the worker knows: receipts come from here,
     never from rows that may be gone. A claim makes it of its rows by position: the fields are in the order of the
-    query's columns."""
+    query's columns. `action` says whether it is to be erased, or looked at a second time."""
 
     id: int
     case_id: str
@@ -28,6 +28,9 @@ class Entry:
     rounds: int = 0
     had_parts: bool = False
     cursor: str | None = None
+    action: str = "delete"
+    settled: bool = False
+    reappeared: int = 0
     token: str = ""
 
 

@@ -69,7 +69,8 @@ def parents_without_parts(tx: Transaction, limit: int) -> list[int]:
     """`waiting` entries that have no part left: two settles at the same moment may leave them."""
     rows = tx.rows(
         "SELECT o.id FROM erasure_outbox o WHERE o.state = 'waiting'"
-        " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = o.id) ORDER BY o.id LIMIT :limit",
+        " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = o.id AND NOT part.settled)"
+        " ORDER BY o.id LIMIT :limit",
         limit=limit,
     )
     return [row.id for row in rows]
@@ -98,7 +99,8 @@ def escalate_account(tx: Transaction, account: str, reason: str, limit: int) -> 
         "UPDATE erasure_outbox SET state = 'escalated', reason = :reason, due_at = {now+day},"
         " escalations = escalations + 1 WHERE id IN ("
         "SELECT id FROM erasure_outbox WHERE account = :account AND state = 'ready' AND due_at <= {now}"
-        " ORDER BY due_at, id LIMIT :limit {skip locked}) AND state = 'ready' RETURNING id, case_id, attempt",
+        " AND NOT settled ORDER BY due_at, id LIMIT :limit {skip locked}) AND state = 'ready'"
+        " RETURNING id, case_id, attempt",
         account=account,
         reason=reason,
         limit=limit,

@@ -21,8 +21,11 @@ _CAN_MOVE = (
     f" AND NOT {_STANDS_STILL} LIMIT 1",
     # its parts are gone: the sweep wakes it. With parts it moves when they do
     "SELECT 1 FROM erasure_outbox o WHERE o.state = 'waiting'"
-    " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = o.id) LIMIT 1",
+    " AND NOT EXISTS (SELECT 1 FROM erasure_outbox part WHERE part.parent_id = o.id AND NOT part.settled) LIMIT 1",
 )
+
+_LEFT = "SELECT state, count(*) AS n FROM erasure_outbox WHERE NOT settled GROUP BY state"
+"""What is erased and waits for its second look is nothing that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,6 @@ def can_move(tx: Transaction, within_seconds: float) -> bool:
 
 def standing(tx: Transaction) -> Standing:
     """Counts all entries and open cases: for long outboxes not something to do often."""
-    entries = {row.state: row.n for row in tx.rows("SELECT state, count(*) AS n FROM erasure_outbox GROUP BY state")}
+    entries = {row.state: row.n for row in tx.rows(_LEFT)}
     cases = tx.first("SELECT count(*) AS n FROM erasure_case WHERE completed_at IS NULL")
     return Standing({str(s): entries[s] for s in EntryState if s in entries}, cases.n if cases else 0)

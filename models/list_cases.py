@@ -61,7 +61,7 @@ def _cases(dialect: str) -> sa.Select[Any]:
     # one statement, so that columns and counts are of one moment
     by_state = (
         sa.select(OutboxEntry.state, sa.func.count().label("n"))
-        .where(OutboxEntry.case_id == ErasureCase.id)
+        .where(OutboxEntry.case_id == ErasureCase.id, ~OutboxEntry.settled)
         .group_by(OutboxEntry.state)
         .correlate(ErasureCase)
         .subquery()

@@ -72,7 +72,8 @@ def notice_later(tx: Transaction, notice_id: int, delay_seconds: float) -> None:
 def owe_due_soon(tx: Transaction, within_seconds: float, limit: int) -> list[str]:
     """Owe one notice for every open case whose statutory date is near; gives the case ids newly owed."""
     rows = tx.typed_rows(
-        "SELECT c.id, c.due_at, (SELECT count(*) FROM erasure_outbox o WHERE o.case_id = c.id) AS entries_left"
+        "SELECT c.id, c.due_at,"
+        " (SELECT count(*) FROM erasure_outbox o WHERE o.case_id = c.id AND NOT o.settled) AS entries_left"
         " FROM erasure_case c WHERE c.completed_at IS NULL AND c.due_at <= {now+within}"
         " AND NOT EXISTS (SELECT 1 FROM erasure_notice n WHERE n.dedupe = :kind || '/' || c.id)"
         " ORDER BY c.due_at, c.id LIMIT :limit",

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from expunge.models.graph import Rule, TargetColumns
 from expunge.models.graph_live import LiveGraph
 from expunge.models.purge_rows import ConversationRows
+from expunge.models.second_look import BACK_TO_ERASE
 from expunge.models.tables import MAX_ACCOUNT, MAX_LOCATOR_BYTES
 
 UNUSABLE = "unusable"
@@ -21,7 +22,11 @@ UNUSABLE = "unusable"
 _MAX_KIND = 64
 
 _INSERT = "INSERT INTO erasure_outbox (case_id, account, kind, locator)"
-_ONCE = "ON CONFLICT (case_id, account, kind, locator) DO NOTHING"
+_ONCE = (
+    "ON CONFLICT (case_id, account, kind, locator) DO UPDATE SET"
+    f" {BACK_TO_ERASE.replace('{now}', 'excluded.due_at')} WHERE erasure_outbox.settled"
+)
+"""What waits for its second look only is erased again: rows that came back may have come with their objects."""
 
 
 def queue_targets(connection: Connection, live: LiveGraph, rows: ConversationRows, case_id: str) -> frozenset[str]:

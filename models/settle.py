@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from expunge.models.database import Transaction
 from expunge.models.entry import Receipt
 from expunge.models.mark import ESCALATED_RETRY_SECONDS
-from expunge.models.states import EntryState
+from expunge.models.states import EntryAction, EntryState
 from expunge.models.types import Json, UtcDateTime
 
 _COLUMNS = tuple(field.name for field in fields(Receipt))
@@ -52,6 +52,12 @@ class Move:
     refusals: int = 0
     """Added."""
     reason: str | None = None
+    action: EntryAction | None = None
+    """What it waits for from now on, if that is something else: models/second_look.py, `turn`."""
+    settled: bool = False
+    """With an action: only a second look is left, and its case need not wait for it."""
+    reappeared: int = 0
+    """Added, with an action."""
 
 
 def write_receipts(tx: Transaction, receipts: Sequence[Receipt]) -> None:
@@ -184,8 +190,18 @@ def add_parts(
     ):
         return 0
     for taken_kind in sorted({kind for kind, _ in children}):
+        # a listing found what waits for a second look only: it is there again, and to be erased
         tx.run(
-            "UPDATE erasure_outbox SET parent_id = :parent WHERE parent_id IS NULL AND id IN ("
+            "UPDATE erasure_outbox SET action = 'delete', settled = false, due_at = {now}, tries = 0, refusals = 0"
+            " WHERE settled AND id IN (SELECT id FROM erasure_outbox WHERE case_id = :case_id AND account = :account"
+            " AND kind = :kind AND locator {in text locators} AND settled AND state = 'ready' {skip locked})",
+            case_id=case_id,
+            account=account,
+            kind=taken_kind,
+            locators=[locator for kind, locator in children if kind == taken_kind],
+        )
+        tx.run(
+            "UPDATE erasure_outbox SET parent_id = :parent WHERE parent_id IS NULL AND NOT settled AND id IN ("
             "SELECT id FROM erasure_outbox WHERE case_id = :case_id AND account = :account AND kind = :kind"
             " AND locator {in text locators} AND parent_id IS NULL AND id <> :parent"
             " AND (state IN ('ready', 'held', 'escalated') OR lease_token = :token) {skip locked})",

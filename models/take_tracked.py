@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from expunge.models.database import Transaction
 from expunge.models.errors import InvalidCase
+from expunge.models.second_look import BACK_TO_ERASE
 
 BUCKETS = 1024
 """Of owners. Two owners of one bucket wait for each other's cases, and nothing else happens to them."""
@@ -39,8 +40,10 @@ _LIVES = (
 """Whether somebody living has the object of row `i`."""
 _ENTRY = (
     "EXISTS (SELECT 1 FROM erasure_outbox e WHERE e.case_id = :case AND e.account = i.account AND e.kind = i.kind"
-    " AND e.locator = i.locator{0})"
+    " AND e.locator = i.locator AND NOT e.settled{0})"
 )
+_SECOND_LOOK = _ENTRY.replace("NOT e.settled{0}", "e.settled")
+"""An entry of the case that only its second look is left of: the object was erased, and is tracked again."""
 _STILL_AHEAD = _ENTRY.format(" AND e.state IN ('ready', 'waiting', 'held', 'escalated') AND e.cursor IS NULL")
 """An entry of the case whose next look and call are still to come. One that a worker has in its hands may have been
 looked at before the object was made anew: its row stays in the inventory."""
@@ -185,10 +188,21 @@ def _take(tx: Transaction, case_id: str, covered: str, parameters: dict[str, str
         " AS ending GROUP BY account",
         case=case_id,
     )
+    # one that a worker's look has in its hands is left to the next case, as any other entry is
+    back = tx.run(
+        f"UPDATE erasure_outbox SET {BACK_TO_ERASE} WHERE settled AND id IN (SELECT e.id FROM erasure_outbox e"
+        " WHERE e.case_id = :case AND e.settled AND e.state = 'ready' AND EXISTS (SELECT 1 FROM erasure_inventory i"
+        " WHERE e.account = i.account AND e.kind = i.kind AND e.locator = i.locator"
+        f" AND {goes}) {{skip locked}})",
+        case=case_id,
+    )
     # an entry that is seen is not inserted again, and so not waited for: its settle may wait for this case's row
     added = tx.run(
-        "INSERT INTO erasure_outbox (case_id, account, kind, locator) SELECT DISTINCT CAST(:case AS text), i.account,"
-        f" i.kind, i.locator FROM erasure_inventory i WHERE {goes} AND NOT {_ENTRY.format('')}"
+        "INSERT INTO erasure_outbox (case_id, account, kind, locator, conversation, expires_at)"
+        " SELECT CAST(:case AS text), i.account, i.kind, i.locator, min(i.conversation), min(i.expires_at)"
+        f" FROM erasure_inventory i WHERE {goes} AND NOT {_ENTRY.format('')}"
+        f" AND NOT {_SECOND_LOOK}"
+        " GROUP BY i.account, i.kind, i.locator"
         " ON CONFLICT (case_id, account, kind, locator) DO NOTHING",
         case=case_id,
     )
@@ -203,6 +217,7 @@ def _take(tx: Transaction, case_id: str, covered: str, parameters: dict[str, str
         case=case_id,
     )
     accounts = frozenset(row.account for row in found if row.known < row.n)
+    added += back
     return Taken(added, sum(row.n for row in found) - added, shared, accounts)
 
 

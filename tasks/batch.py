@@ -17,7 +17,7 @@ from expunge.models.evidence import Evidence, known_gone
 from expunge.models.lanes import deferral
 from expunge.models.mark import Marked, mark, release
 from expunge.models.settle import add_parts
-from expunge.models.states import Action
+from expunge.models.states import Action, EntryAction
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer, Call, Eraser, Looked, NotSent, Parts, utc_now
 from expunge.tasks.escalate import escalate
@@ -26,6 +26,7 @@ from expunge.tasks.health import LONGEST_PROBE_WAIT, LaneEvent, pause_unsendable
 from expunge.tasks.outcomes import Outcome
 from expunge.tasks.receipts import missing, raised
 from expunge.tasks.runtime import Runtime
+from expunge.tasks.second_look import cannot_look, second_look
 from expunge.tasks.settling import Settlement, decide, settle, settle_looked, tell_of_lane, until_reachable
 
 log = structlog.get_logger()
@@ -84,9 +85,15 @@ class Batch:
     def _triable(self) -> list[Entry]:
         """The claim's entries without those that no call can be made for, which are escalated."""
         sick = [(entry, why) for entry in self._open.values() if (why := complaint(self._eraser, entry)) is not None]
+        looks = [entry for entry, _ in sick if entry.action == EntryAction.VERIFY]
+        if looks:
+            self._settle_looked([cannot_look(entry) for entry in looks], Group(looks))
+        sick = [(entry, why) for entry, why in sick if entry.action != EntryAction.VERIFY]
         escalate(self._runtime, sick)
         for entry, _ in sick:
             del self._open[entry.id]
+        for entry in looks:
+            self._open.pop(entry.id, None)
         return list(self._open.values())
 
     def _defer(self, deferred: Deferred) -> None:
@@ -123,7 +130,10 @@ class Batch:
 
     def _drive(self, together: Group) -> None:
         """Look, call, and look again at those whose parts were settled, until all are closed or time is up."""
-        pending = together.entries
+        looks = [entry for entry in together.entries if entry.action == EntryAction.VERIFY]
+        if looks:
+            self._verify(looks, together)
+        pending = [entry for entry in together.entries if entry.action != EntryAction.VERIFY]
         while pending and not self._must_stop():
             looked = self._look(pending)
             self._runtime.on_step("looked")
@@ -132,7 +142,7 @@ class Batch:
             self._settle_looked(looked.answers, together)
             self._put_off(looked.not_sent)
             again = self._run_calls(looked.calls, together)
-            pending = [self._open[entry_id] for entry_id in again if entry_id in self._open]
+            pending = [self._open[entry_id] for entry_id in dict.fromkeys(again) if entry_id in self._open]
 
     def _look(self, entries: Sequence[Entry]) -> Looked:
         assert not self._runtime.database.in_transaction, "a store is never asked inside a transaction"
@@ -143,6 +153,15 @@ class Batch:
             log.warning("look.raised", lane=self._account, error=type(error).__name__)
             now = utc_now()
             return Looked([raised(entry, error, began, now, "look", Action.LOOK) for entry in entries])
+
+    def _verify(self, entries: Sequence[Entry], together: Group) -> None:
+        """The second look: reads only, so that there is nothing to mark before them. It is marked and settled in one
+        transaction, as whatever a look decides by itself."""
+        assert not self._runtime.database.in_transaction, "a store is never asked inside a transaction"
+        answers, not_sent = second_look(self._eraser, entries, self._look_until)
+        self._runtime.on_step("looked")
+        self._settle_looked(answers, together)
+        self._put_off(not_sent)
 
     def _add_parts(self, parts: Parts) -> None:
         entry = self._open.pop(parts.entry_id, None)

@@ -8,9 +8,9 @@ from typing import Any
 
 from expunge.models.entry import Entry, Receipt, receipt_about
 from expunge.models.states import Action, ReceiptStatus
-from expunge.tasks.erasers.contract import Answer
+from expunge.tasks.erasers.contract import AccountOptions, Answer
 from expunge.tasks.outcomes import Outcome
-from expunge.tasks.verdict import RULES, error_of
+from expunge.tasks.verdict import RULES, error_of, status_of
 
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LONGEST = 1100
@@ -26,9 +26,10 @@ def receipt_id(entry: Entry, attempt: int, part: str) -> str:
 
 
 def make_receipt(
-    entry: Entry, answer: Answer, attempt: int, *, store: str, number: int, purge_window_days: int | None
+    entry: Entry, answer: Answer, attempt: int, *, store: str, number: int, window: tuple[int, str | None] | None
 ) -> Receipt:
-    """The receipt of one answer about one entry; `number` tells several answers about one entry apart."""
+    """The receipt of one answer about one entry; `number` tells several answers about one entry apart;
+    `window` is the provider's documented purge in days, and the page that says so."""
     rule = RULES[answer.outcome]
     error = error_of(answer)
     detail = dict(answer.detail or {})
@@ -38,6 +39,12 @@ def make_receipt(
         detail["retry_after"] = answer.retry_after
     if answer.retain_until is not None:
         detail["retain_until"] = answer.retain_until.isoformat()
+    status = status_of(entry, answer.outcome)
+    purge_due_at = None
+    if window is not None and answer.version is None and _is_purged_later(entry, status):
+        purge_due_at = answer.at + timedelta(days=window[0])
+        if window[1] is not None:
+            detail["purge_source"] = window[1]
     return receipt_about(
         entry,
         store,
@@ -46,7 +53,7 @@ def make_receipt(
         attempt=attempt,
         action=str(answer.action),
         operation=_text(answer.operation),
-        status=str(rule.status),
+        status=str(status),
         request_id=_text(answer.request_id),
         http_status=answer.http_status,
         error=None if error is None else _code(error),
@@ -55,7 +62,7 @@ def make_receipt(
         region=_text(answer.region),
         called_at=answer.called_at,
         at=answer.at,
-        purge_due_at=_purge_due(rule.status, answer.at, purge_window_days) if answer.version is None else None,
+        purge_due_at=purge_due_at,
     )
 
 
@@ -102,10 +109,31 @@ def raised(
     return Answer(entry.id, Outcome.ERROR, operation, called_at, at, action=action, error=type(error).__name__)
 
 
-def _purge_due(status: ReceiptStatus, at: datetime, days: int | None) -> datetime | None:
-    if days is None or status not in _PURGED_LATER:
-        return None
-    return at + timedelta(days=days)
+def unlookable(entry: Entry, store: str | None, at: datetime) -> Receipt:
+    """The receipt of a second look that nobody can make any more."""
+    return receipt_about(
+        entry,
+        store,
+        id=receipt_id(entry, entry.attempt, "unlookable"),
+        attempt=entry.attempt,
+        action=str(Action.VERIFY),
+        status=str(ReceiptStatus.UNVERIFIABLE),
+        error="UnknownAccount",
+        at=at,
+    )
+
+
+def purge_window(options: AccountOptions, kind: str) -> tuple[int, str | None] | None:
+    """The documented purge of a kind in days, with its source if the settings name one."""
+    window = options.purge_windows.get(kind)
+    if window is not None:
+        return window.days, window.source
+    return None if options.purge_window_days is None else (options.purge_window_days, None)
+
+
+def _is_purged_later(entry: Entry, status: ReceiptStatus) -> bool:
+    """The purge counts from the receipt that closes the target; of what was accepted, that is the look."""
+    return status in _PURGED_LATER or (status is ReceiptStatus.ABSENT and not entry.settled)
 
 
 def _code(value: str) -> str:

@@ -17,15 +17,16 @@ from expunge.models.database import Transaction, is_unreachable
 from expunge.models.entry import Entry, Receipt
 from expunge.models.lanes import Lane
 from expunge.models.mark import Marked, mark, release
+from expunge.models.second_look import turn
 from expunge.models.settle import Move, escalated_among, move, remove, write_receipts
 from expunge.models.states import EntryState, NoticeKind
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.escalate import log_escalated, owe, owe_escalated
 from expunge.tasks.grouping import in_scope
 from expunge.tasks.health import LaneEvent, record
-from expunge.tasks.receipts import bare, make_receipt
+from expunge.tasks.receipts import bare, make_receipt, purge_window
 from expunge.tasks.runtime import Runtime
-from expunge.tasks.verdict import judge
+from expunge.tasks.verdict import believable, judge
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class Settlement:
     moves: list[Move] = field(default_factory=list)
     escalated: list[Move] = field(default_factory=list)
     retained: list[int] = field(default_factory=list)
+    reappeared: list[int] = field(default_factory=list)
     completed: list[str] = field(default_factory=list)
     events: list[LaneEvent] = field(default_factory=list)
 
@@ -65,6 +67,7 @@ class Settlement:
             [moved for moved in self.moves if moved.entry_id == entry_id],
             [moved for moved in self.escalated if moved.entry_id == entry_id],
             [retained for retained in self.retained if retained == entry_id],
+            [back for back in self.reappeared if back == entry_id],
         )
 
 
@@ -86,6 +89,7 @@ def decide(
         by_entry[answer.entry_id].append(answer)
     for entry_id, its in by_entry.items():
         entry = entries[entry_id]
+        its = [believable(entry, answer) for answer in its]
         for number, answer in enumerate(its):
             settlement.receipts.append(
                 make_receipt(
@@ -94,10 +98,10 @@ def decide(
                     attempts[entry_id],
                     store=options.store,
                     number=number,
-                    purge_window_days=options.purge_window_days,
+                    window=purge_window(options, entry.kind),
                 )
             )
-        verdict = judge(entry, its, runtime.policy, its[-1].at, probe=probe)
+        verdict = judge(entry, its, runtime.policy, its[-1].at, probe=probe, verify_after=options.verify_after)
         if verdict.move is None:
             settlement.gone.append(entry_id)
         else:
@@ -106,6 +110,8 @@ def decide(
                 settlement.escalated.append(verdict.move)
         if verdict.retained:
             settlement.retained.append(entry_id)
+        if verdict.reappeared:
+            settlement.reappeared.append(entry_id)
     return settlement
 
 
@@ -114,7 +120,9 @@ def write(tx: Transaction, runtime: Runtime, settlement: Settlement, *, known: d
     lease = runtime.policy.lease_seconds
     write_receipts(tx, settlement.receipts)
     remove(tx, settlement.gone, token=settlement.token)
-    move(tx, settlement.moves, token=settlement.token, lease_seconds=lease)
+    plain = [moved for moved in settlement.moves if moved.action is None]
+    move(tx, plain, token=settlement.token, lease_seconds=lease)
+    turned = turn(tx, [moved for moved in settlement.moves if moved.action is not None], token=settlement.token)
     if settlement.gone:
         gone = [settlement.entries[entry_id] for entry_id in settlement.gone]
         parents = {entry.parent_id for entry in gone if entry.parent_id is not None}
@@ -124,8 +132,12 @@ def write(tx: Transaction, runtime: Runtime, settlement: Settlement, *, known: d
         owe_escalated(tx, settlement.entries[moved.entry_id], moved.reason)
     for entry_id in settlement.retained:
         owe(tx, NoticeKind.ENTRY_RETAINED, settlement.entries[entry_id], f"{entry_id}", "Retained")
-    if settlement.gone:
-        settlement.completed = complete_cases(tx, {settlement.entries[i].case_id for i in settlement.gone})
+    for entry_id in set(settlement.reappeared).intersection(turned):
+        entry = settlement.entries[entry_id]
+        owe(tx, NoticeKind.ENTRY_REAPPEARED, entry, f"{entry_id}/{entry.attempt}", "Reappeared")
+    settled = [moved.entry_id for moved in settlement.moves if moved.settled]
+    if settlement.gone or settled:
+        settlement.completed = complete_cases(tx, {settlement.entries[i].case_id for i in (*settlement.gone, *settled)})
     locators = [entry.locator for entry in settlement.entries.values()]
     scopes = frozenset(scope for scope in known if scope and any(in_scope(locator, scope) for locator in locators))
     settlement.events = record(tx, runtime.policy, settlement.account, settlement.answers, known=known, scopes=scopes)
@@ -306,6 +318,9 @@ def tell(settlement: Settlement) -> None:
                 status=receipt.status,
                 error=receipt.error,
             )
+    for entry_id in settlement.reappeared:
+        entry = settlement.entries[entry_id]
+        log.warning("entry.reappeared", lane=settlement.account, case_id=entry.case_id, entry_id=entry_id)
     for moved in settlement.escalated:
         log_escalated(settlement.entries[moved.entry_id], moved.reason)
     for case_id in settlement.completed:

@@ -23,12 +23,13 @@ from expunge.models.expire import (
 from expunge.models.holds import return_released
 from expunge.models.lanes import free_places, lanes_down, read_lanes
 from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon
+from expunge.models.second_look import drop_looks, lock_unlookable
 from expunge.models.settle import write_receipts
 from expunge.models.states import NoticeKind
 from expunge.tasks.archive import append_to_archive
 from expunge.tasks.erasers.contract import utc_now
 from expunge.tasks.escalate import log_escalated, owe_escalated
-from expunge.tasks.receipts import interrupted
+from expunge.tasks.receipts import interrupted, unlookable
 from expunge.tasks.runtime import Runtime
 from expunge.tasks.webhook import send_notices
 
@@ -153,6 +154,7 @@ def _ring(runtime: Runtime) -> tuple[int, int]:
         accounts = ready_accounts(tx)
     for account in accounts:
         if account not in runtime.accounts:
+            _in_chunks(runtime, lambda tx, account=account: _end_looks(tx, account))  # type: ignore[misc]
             escalated += _in_chunks(runtime, lambda tx, account=account: _escalate_unknown(tx, account))  # type: ignore[misc]
             continue
         places = runtime.accounts[account].concurrency
@@ -165,6 +167,16 @@ def _ring(runtime: Runtime) -> tuple[int, int]:
             runtime.ring(account)
         rung += bells
     return escalated, rung
+
+
+def _end_looks(tx: Transaction, account: str) -> int:
+    """What is erased needs no person: that nobody can look there again is said, and the look ends."""
+    entries = lock_unlookable(tx, account, CHUNK)
+    if entries:
+        now = utc_now()
+        write_receipts(tx, [unlookable(entry, None, now) for entry in entries])
+        drop_looks(tx, [entry.id for entry in entries])
+    return len(entries)
 
 
 def _escalate_unknown(tx: Transaction, account: str) -> int:

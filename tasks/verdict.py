@@ -5,12 +5,12 @@ the entry's next move. What it means for the lane is in health.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from expunge.models.entry import Entry
 from expunge.models.settle import Move
-from expunge.models.states import EntryState, ReceiptStatus
+from expunge.models.states import Action, EntryAction, EntryState, ReceiptStatus
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.outcomes import Outcome
@@ -66,6 +66,8 @@ _SOONEST_FIRST = (
     Outcome.PARENT_ABSENT,
     Outcome.REFUSED,
     Outcome.RETAINED,
+    Outcome.PRESENT,
+    Outcome.ACCEPTED,
 )
 """Of several parts that failed, the one that decides about the entry: what may pass comes before what will stay."""
 
@@ -77,16 +79,60 @@ class Verdict:
     move: Move | None
     escalated: bool = False
     retained: bool = False
+    reappeared: bool = False
 
 
-def judge(entry: Entry, answers: Sequence[Answer], policy: Policy, now: datetime, *, probe: bool = False) -> Verdict:
-    """Decide about one entry from all answers about it in one call. A probe uses no try."""
+_OF_A_LOOK = frozenset({Outcome.ABSENT, Outcome.PRESENT})
+_ENDS_A_LOOK = frozenset({Outcome.REFUSED, Outcome.RETAINED, Outcome.PARENT_ABSENT})
+"""The store will say no more however often it is asked."""
+MOST_REAPPEARED = 2
+"""Times that a second look may find it before a person is asked: somebody still writes there."""
+
+
+def believable(entry: Entry, answer: Answer) -> Answer:
+    """The answer as it may be believed: only a second look finds something present, and it deletes nothing; whatever
+    else an eraser says confirms nothing."""
+    if entry.action == EntryAction.VERIFY:
+        told = RULES[answer.outcome].status
+        if told in (ReceiptStatus.DELETED, ReceiptStatus.ACCEPTED) or answer.version is not None:
+            answer = replace(answer, outcome=Outcome.UNCONFIRMED, error=None)
+        return replace(answer, action=Action.VERIFY, version=None)
+    if answer.outcome is Outcome.PRESENT:
+        answer = replace(answer, outcome=Outcome.UNCONFIRMED, error=None)
+    return replace(answer, action=Action.LOOK) if answer.action is Action.VERIFY else answer
+
+
+def status_of(entry: Entry, outcome: Outcome) -> ReceiptStatus:
+    """What the receipt says."""
+    if entry.action != EntryAction.VERIFY:
+        return RULES[outcome].status
+    if outcome is Outcome.ABSENT:
+        return ReceiptStatus.ABSENT
+    return ReceiptStatus.PRESENT if outcome is Outcome.PRESENT else ReceiptStatus.UNVERIFIABLE
+
+
+def judge(
+    entry: Entry,
+    answers: Sequence[Answer],
+    policy: Policy,
+    now: datetime,
+    *,
+    probe: bool = False,
+    verify_after: float | None = None,
+) -> Verdict:
+    """Decide about one entry from all answers about it in one call. A probe uses no try. With `verify_after`, in
+    seconds, a target that is gone is looked at again by then; its parts are not."""
+    if entry.action == EntryAction.VERIFY:
+        return _judge_look(entry, answers, policy, probe=probe)
     own = [answer for answer in answers if answer.version is None]
     bad = [answer for answer in answers if answer.outcome not in GOOD]
     if bad and all(answer.outcome is Outcome.PARENT_ABSENT for answer in bad):
         # what an earlier receipt says about the part comes beside the answer of the call
         bad = [] if any(answer.outcome in GOOD for answer in own) else bad
     if not bad:
+        if own and verify_after is not None and entry.parent_id is None:
+            look = Move(entry.id, EntryState.READY, verify_after, action=EntryAction.VERIFY, settled=True)
+            return Verdict(look)
         if own:
             return Verdict(None)
         return Verdict(Move(entry.id, EntryState.LEASED))
@@ -98,6 +144,9 @@ def judge(entry: Entry, answers: Sequence[Answer], policy: Policy, now: datetime
             delay = max(0.0, (worst.retain_until - now).total_seconds())
             return Verdict(Move(entry.id, EntryState.READY, delay_seconds=delay, reason="Retained"), retained=True)
         return Verdict(Move(entry.id, EntryState.ESCALATED, reason="Retained"), escalated=True, retained=True)
+    if worst.outcome is Outcome.ACCEPTED:
+        delay = backoff(1, base=policy.retry_base_seconds, most=policy.retry_max_seconds)
+        return Verdict(Move(entry.id, EntryState.READY, delay, reason="Accepted", action=EntryAction.VERIFY))
     tries, refusals = (0, 0) if probe else (rule.tries, rule.refusals)
     no_tries_left = tries > 0 and entry.tries + tries >= policy.attempts_before_escalation
     refused_enough = refusals > 0 and entry.refusals + refusals >= policy.refusals_before_escalation
@@ -105,6 +154,32 @@ def judge(entry: Entry, answers: Sequence[Answer], policy: Policy, now: datetime
         return Verdict(Move(entry.id, EntryState.ESCALATED, tries=tries, refusals=refusals, reason=reason), True)
     delay = backoff(entry.tries + 1, base=policy.retry_base_seconds, most=policy.retry_max_seconds)
     return Verdict(Move(entry.id, EntryState.READY, delay_seconds=delay, tries=tries, refusals=refusals, reason=reason))
+
+
+def _judge_look(entry: Entry, answers: Sequence[Answer], policy: Policy, *, probe: bool) -> Verdict:
+    """Decide after a second look. What is settled and there again is erased again; what cannot be told after its tries
+    stays so, and the look ends. What was only accepted must become absent, or a person is asked."""
+    outcomes = {answer.outcome for answer in answers}
+    if outcomes == {Outcome.ABSENT}:
+        return Verdict(None)
+    if Outcome.PRESENT in outcomes and entry.settled:
+        again = entry.reappeared + 1 >= MOST_REAPPEARED
+        state = EntryState.ESCALATED if again else EntryState.READY
+        back = Move(entry.id, state, reason="Reappeared", action=EntryAction.DELETE, reappeared=1)
+        return Verdict(back, escalated=again, reappeared=True)
+    worst = min((a for a in answers if a.outcome is not Outcome.ABSENT), key=lambda a: _SOONEST_FIRST.index(a.outcome))
+    rule, reason = RULES[worst.outcome], error_of(worst) or "StillPresent"
+    waits = worst.outcome is Outcome.THROTTLED or probe
+    tries, refusals = (0, 0) if waits else (max(1, rule.tries), rule.refusals)
+    spent = tries > 0 and entry.tries + tries >= policy.attempts_before_escalation
+    if entry.settled:
+        if spent or (worst.outcome in _ENDS_A_LOOK and not probe):
+            return Verdict(None)
+        refusals = 0  # of a whole account or bucket: its lane pauses, and the look waits with it
+    elif spent or (refusals > 0 and entry.refusals + refusals >= policy.refusals_before_escalation):
+        return Verdict(Move(entry.id, EntryState.ESCALATED, reason=reason, action=EntryAction.DELETE), escalated=True)
+    delay = backoff(entry.tries + 1, base=policy.retry_base_seconds, most=policy.retry_max_seconds)
+    return Verdict(Move(entry.id, EntryState.READY, delay, tries=tries, refusals=refusals, reason=reason))
 
 
 def error_of(answer: Answer) -> str | None:

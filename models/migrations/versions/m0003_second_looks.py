@@ -7,6 +7,7 @@ from expunge.models.migrations.archive import create_archive_triggers, drop_arch
 from expunge.models.migrations.checks import add_check, change_check, drop_check
 from expunge.models.migrations.columns import column, defaults, partial_index, time_checks
 from expunge.models.migrations.holds import create_hold_triggers, drop_hold_triggers
+from expunge.models.migrations.second_looks import create_look_triggers, drop_look_triggers
 from expunge.models.types import Identity, Json, UtcDateTime
 
 revision = "0003"
@@ -65,6 +66,7 @@ def upgrade() -> None:
         change_check(table, name, before, after)
     add_check("erasure_record", "verified", _VERIFIED)
     create_hold_triggers(op.get_bind())
+    create_look_triggers(op.get_bind())
 
     op.create_table(
         "erasure_capability",
@@ -112,6 +114,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     drop_archive_triggers(op.get_bind())
     drop_hold_triggers(op.get_bind())
+    drop_look_triggers(op.get_bind())
     for table in ("archive_queue", "archive", "sweep", "capability"):
         op.drop_table(f"erasure_{table}")
     drop_check("erasure_record", "verified", _VERIFIED)
