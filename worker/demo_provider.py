@@ -11,6 +11,7 @@ It then prints one JSON line with its `url`. Its control paths need no key:
     POST   /__control__/release   lets hanging requests go on
     POST   /__control__/keys      {"sk-x": {"organization": "org-x", "project": "proj_x"}}
     POST   /__control__/seed      {"project": "proj_x", "files": ["file-1"], "conversations": {"conv_1": ["msg_1"]}}
+    POST   /__control__/modes     {"project": "proj_x", "attached": "refused", "lingers": 2}, {"dialect": "azure"}
     GET    /__control__/state     the ids that are there, by project
     GET    /__control__/log       the access log
 """
@@ -23,7 +24,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from expunge.worker.demo_provider_api import answer
+from expunge.worker.demo_provider_dialects import azure_not_found, headers, incoming, outgoing
 from expunge.worker.demo_provider_faults import Fault, Faults, Reply, parse_fault
 from expunge.worker.demo_provider_log import AccessLog
 from expunge.worker.demo_provider_objects import ApiError, Identity, Json, Project, Request
@@ -51,6 +53,8 @@ class Outgoing:
     content_type: str = "application/json"
     body: bytes = b""
     headers: Mapping[str, str] | None = None
+    closes: bool = False
+    """The connection is closed after this answer, without a word about it."""
 
 
 class DemoProvider:
@@ -60,6 +64,7 @@ class DemoProvider:
         self.keys = dict(KEYS)
         self.projects: dict[str, Project] = {}
         self.faults = Faults()
+        self.dialect = "openai"
         self.log = AccessLog(log_path)
         self._lock = threading.RLock()
         self._server = _Server(("127.0.0.1", port), self)
@@ -94,6 +99,12 @@ class DemoProvider:
         with self._lock:
             self.project(project).seed(wanted)
 
+    def modes(self, dialect: str | None = None, project: str = "proj_demo", **modes: Any) -> None:
+        """Behave otherwise from now on: see Project.modes and demo_provider_dialects.py."""
+        with self._lock:
+            self.dialect = dialect or self.dialect
+            self.project(project).modes = replace(self.project(project).modes, **modes)
+
     def state(self) -> Json:
         """The ids that are there, by project."""
         with self._lock:
@@ -103,18 +114,23 @@ class DemoProvider:
         """One request of the API: carried out and logged as one step, so that the log knows every deletion."""
         request_id = "req_" + secrets.token_hex(16)
         gate, fault = self.faults.gate(), self.faults.take(request.method, request.path)
+        asked, request = request, incoming(self.dialect, request) or replace(request, path="/unknown")
         identity = self.keys.get(request.headers.get("authorization", "").removeprefix("Bearer "))
         with self._lock:
             acts = fault is None or fault.acts or fault.reply is Reply.TRUE
             status, truth = self._carry_out(request, identity) if acts else (200, {})
-            outgoing = self._outgoing(fault, status, truth)
+            if request.path == "/unknown":
+                status, truth = azure_not_found()
+            answered = self._outgoing(fault, status, truth)
+            if fault is None:
+                answered = _in_dialect(self.dialect, asked, status, truth)
             self.log.add(
                 {
                     "time": datetime.now(UTC).isoformat(),
                     "method": request.method,
                     "path": request.path,
                     "request_id": request_id,
-                    "status": outgoing.status if fault is None or fault.reply is not Reply.HANG else None,
+                    "status": answered.status if fault is None or fault.reply is not Reply.HANG else None,
                     "acted": acts and status < 400,
                     "organization": identity.organization if identity else None,
                     "project": identity.project if identity else None,
@@ -123,8 +139,8 @@ class DemoProvider:
             )
         if fault is not None and fault.reply is Reply.HANG:
             gate.wait()
-        outgoing.headers = _headers(request_id, identity, fault)
-        return outgoing
+        answered.headers = headers(self.dialect, request_id, _headers(request_id, identity, fault))
+        return answered
 
     def _carry_out(self, request: Request, identity: Identity | None) -> tuple[int, Json]:
         try:
@@ -160,6 +176,8 @@ class DemoProvider:
                 self.keys.update({key: Identity(**whose) for key, whose in request.json().items()})
             case "POST", "seed":
                 self.seed(**request.json())
+            case "POST", "modes":
+                self.modes(**request.json())
             case "GET", "state":
                 return self.state()
             case "GET", "log":
@@ -167,6 +185,13 @@ class DemoProvider:
             case _:
                 raise ApiError(404, "No such control.")
         return {"ok": True}
+
+
+def _in_dialect(dialect: str, request: Request, status: int, truth: Json) -> Outgoing:
+    told, body = outgoing(dialect, request, status, truth)
+    return Outgoing(
+        told, body=b"" if body is None else json.dumps(body).encode(), closes=dialect == "ogx" and told >= 400
+    )
 
 
 def _headers(request_id: str, identity: Identity | None, fault: Fault | None) -> Mapping[str, str]:
@@ -259,6 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if outgoing.status != 204 and self.command != "HEAD":
             self.wfile.write(outgoing.body)
+        if outgoing.closes:
+            self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
         """The access log is ours."""

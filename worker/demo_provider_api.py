@@ -116,16 +116,33 @@ def list_files(project: Project, request: Request) -> Json:
 
 
 def get_file(project: Project, request: Request, id: str) -> Json:
+    left = project.lingering.get(id)
+    if left == 0:
+        project.files.pop(id, None)
+    elif left is not None:
+        project.lingering[id] = left - 1 if left > 0 else left
     if id not in project.files:
         raise _no_file(id)
     return project.files[id]
 
 
 def delete_file(project: Project, request: Request, id: str) -> Json:
-    get_file(project, request, id)
-    del project.files[id]
-    for attached in project.attached.values():
-        attached.pop(id, None)
+    if id not in project.files:
+        raise _no_file(id)
+    modes = project.modes
+    stores = [store for store, attached in project.attached.items() if id in attached]
+    if modes.attached == "refused" and stores:
+        raise ApiError(409, f"File {id} is in use by a vector store.", code="file_in_use")
+    if not modes.confirms:
+        return {**_deleted(id, "file"), "deleted": False}
+    for store in stores:
+        del project.attached[store][id]
+        if modes.attached == "counted":
+            project.ghosts[store] = project.ghosts.get(store, 0) + 1
+    if modes.lingers:
+        project.lingering.setdefault(id, modes.lingers)
+    else:
+        del project.files[id]
     return _deleted(id, "file")
 
 
@@ -146,7 +163,7 @@ def list_stores(project: Project, request: Request) -> Json:
 def get_store(project: Project, request: Request, id: str) -> Json:
     if id not in project.vector_stores:
         raise _no_store(id)
-    total = len(project.attached[id])
+    total = len(project.attached[id]) + project.ghosts.get(id, 0)
     counts = {"total": total, "completed": total, "in_progress": 0, "failed": 0, "cancelled": 0}
     return {**project.vector_stores[id], "status": "completed", "usage_bytes": 0, "file_counts": counts}
 

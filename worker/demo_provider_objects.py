@@ -57,6 +57,19 @@ class Request:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Where providers differ, or were seen to misbehave."""
+
+    attached: str = "detached"
+    """A file that is deleted while a vector store has it: `detached` from it, as the reference says; `refused` with 409
+    (a comment at VRSEN/agency-swarm#423); or deleted, but `counted` in the store for ever after (openai-dotnet#540)."""
+    lingers: int = 0
+    """For how many reads a file is still there after its deletion was confirmed; -1: for ever."""
+    confirms: bool = True
+    """False: a file's deletion answers `deleted: false`."""
+
+
 @dataclass(slots=True)
 class Project:
     """The data of one project; other projects' keys see none of it."""
@@ -68,6 +81,11 @@ class Project:
     items: dict[str, dict[str, Json]] = field(default_factory=dict)
     """By conversation; what stays here after its conversation is gone was left behind."""
     responses: dict[str, Json] = field(default_factory=dict)
+    modes: Modes = field(default_factory=Modes)
+    ghosts: dict[str, int] = field(default_factory=dict)
+    """By vector store: files that it counts and does not list."""
+    lingering: dict[str, int] = field(default_factory=dict)
+    """Reads that are left to files which are deleted, and still there."""
 
     def dump(self) -> Json:
         """Ids only."""

@@ -24,6 +24,7 @@ from expunge.tasks.erasers.contract import (
     Parts,
     call_timeout,
 )
+from expunge.tasks.erasers.openai_attached import Attached
 from expunge.tasks.erasers.openai_check import check_account
 from expunge.tasks.erasers.openai_client import Client
 from expunge.tasks.erasers.openai_delete import DELETIONS, delete
@@ -104,6 +105,7 @@ class OpenAIEraser:
         self.batch = 1
         self.timeout = call_timeout(options, lease_seconds)
         self._list_pages = options.list_pages
+        self._attached = Attached()
         self.expected = Expected(options.organization, options.project)
         self._client = Client(
             options.base_url,
@@ -147,6 +149,8 @@ class OpenAIEraser:
                 if refused is not None:
                     looked.answers.append(refused)
                     return
+            if entry.kind == "file" and self._attached.must_wait(entry.locator):
+                return
             if entry.kind not in WHOLES:
                 looked.calls.append(self._call(entry))
                 return
@@ -158,6 +162,7 @@ class OpenAIEraser:
             case Empty():
                 looked.calls.append(self._call(entry))
             case Parts():
+                self._attached.add(found)
                 looked.parts.append(found)
             case Answer():
                 looked.answers.append(found)
@@ -169,9 +174,11 @@ class OpenAIEraser:
             if entry.id not in ids:
                 return []
             try:
-                return [delete(self._client, self.expected, entry)]
+                answer = delete(self._client, self.expected, entry)
             except NothingSent as nothing:
                 return [nothing.about(entry.id)]
+            self._attached.settle(entry, answer)
+            return [answer]
 
         return Call((entry.id,), send, DELETIONS[entry.kind].operation)
 
