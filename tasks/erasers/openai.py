@@ -32,6 +32,7 @@ from expunge.tasks.erasers.openai_dialects import DIALECTS, Dialect
 from expunge.tasks.erasers.openai_establish import establish
 from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_listing import WHOLES, Empty, list_parts
+from expunge.tasks.erasers.openai_verify import verify
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 _BASE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
@@ -150,6 +151,7 @@ class OpenAIEraser:
                     looked.answers.append(refused)
                     return
             if entry.kind == "file" and self._attached.must_wait(entry.locator):
+                looked.parts.append(Parts(entry.id, []))  # a moment later, with no receipt and no try
                 return
             if entry.kind not in WHOLES:
                 looked.calls.append(self._call(entry))
@@ -181,6 +183,20 @@ class OpenAIEraser:
             return [answer]
 
         return Call((entry.id,), send, DELETIONS[entry.kind].operation)
+
+    def verify(self, entries: Sequence[Entry], until: float) -> Sequence[Answer | NotSent]:
+        """Read each object by its id. It ends where nothing can be sent for the whole account."""
+        found: list[Answer | NotSent] = []
+        for entry in entries:
+            if time.monotonic() >= until:
+                break
+            try:
+                found.append(verify(self._client, self.expected, entry))
+            except NothingSent as nothing:
+                found.append(nothing.about(entry.id))
+                if nothing.whole_account:
+                    break
+        return found
 
     def check(self) -> list[Check]:
         """One read that changes nothing: a listing of at most one file."""

@@ -104,7 +104,7 @@ def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
     ids = tuple(entry.locator.split("/"))
     before = time.monotonic() + client.timeout
     reply = client.send(how.delete(ids), before=before)
-    found = _about(reply, expected, ids)
+    found = about(reply, expected, ids)
     detail: dict[str, object] | None = None
     looked: Reply | None = None
     if found is None:
@@ -114,7 +114,7 @@ def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
             except NothingSent as nothing:  # the deletion was sent, and nothing confirms it
                 found, detail = Problem(Outcome.NO_ANSWER, nothing.reason), {"confirm": how.look_name}
             else:
-                found = _confirmation(_about(looked, expected, ids))
+                found = _confirmation(about(looked, expected, ids))
                 detail = _of_look(looked, how.look_name, confirmed=found is None)
         else:
             found = _by_body(reply, ids[-1])
@@ -123,7 +123,7 @@ def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
     )
 
 
-def _about(reply: Reply, expected: Expected, ids: Ids) -> Problem | None:
+def about(reply: Reply, expected: Expected, ids: Ids) -> Problem | None:
     """As `problem`, but knowing that an item can be asked for inside a conversation that is gone."""
     found = problem(reply, expected, ids[-1])
     if found is not None and found.outcome is Outcome.UNCONFIRMED and len(ids) > 1:

@@ -16,6 +16,7 @@ from expunge.tasks.erasers.contract import (
     AccountOptions,
     Answer,
     Check,
+    Known,
     Looked,
     NothingSent,
     NotSent,
@@ -33,6 +34,7 @@ from expunge.tasks.erasers.s3_pages import ObjectPages, VersionPages
 from expunge.tasks.erasers.s3_prefix import look_under
 from expunge.tasks.erasers.s3_presence import Finding, survey_objects, survey_versions
 from expunge.tasks.erasers.s3_uploads import UPLOADS_UNKNOWN, Surveyed, Uploads
+from expunge.tasks.erasers.s3_verify import verify
 from expunge.tasks.outcomes import Outcome
 
 _TOLD = 3
@@ -69,6 +71,10 @@ class S3Eraser:
         self._uploads = Uploads(self._client, options)
         self._deletes = Deletes(self._client, self._buckets, options, lock_seconds=request_seconds / 2)
 
+    def use(self, known: Known) -> None:
+        """Keep what is found out about endpoint and buckets where others find it too (contract.Uses)."""
+        self._buckets.use(known)
+
     def refuse(self, kind: str, locator: str) -> str | None:
         return why_refused(self._options, kind, locator)
 
@@ -104,6 +110,31 @@ class S3Eraser:
                 if nothing.whole_account:
                     return looked
         return looked
+
+    def verify(self, entries: Sequence[Entry], until: float) -> Sequence[Answer | NotSent]:
+        """List exactly what each entry names."""
+        found: list[Answer | NotSent] = []
+        for entry in entries:
+            if time.monotonic() >= until:
+                break
+            try:
+                came = verify(
+                    self._client,
+                    self._buckets,
+                    entry,
+                    list_prefix=lambda entry, versioned: self._list_prefix(
+                        entry, lambda: time.monotonic() < until, versioned=versioned
+                    ),
+                    is_headed=self._is_headed,
+                )
+            except NothingSent as nothing:
+                found.append(nothing.about(entry.id))
+                if nothing.whole_account:
+                    break
+                continue
+            if came is not None:
+                found.append(came)
+        return found
 
     def check(self) -> list[Check]:
         return list(check_account(self._client, self._options))
@@ -181,6 +212,7 @@ class S3Eraser:
                     found.append(Wanted(finding.key, entries, existed=finding.present or None))
         except CallFailed as failure:
             if failure.outcome is Outcome.REFUSED:
+                self._buckets.learn_listing(bucket, allowed=False)
                 # without the right to list, deleting is still owed; the receipts say what is not known
                 found += [Wanted(key, entries, existed=None) for key, entries in left.items()]
             else:
@@ -217,8 +249,10 @@ class S3Eraser:
                 else:
                     found.append(Wanted(finding.key, entries, finding.versions))
         except CallFailed as failure:
-            if versioning is Versioning.UNREADABLE and failure.error in UNSUPPORTED_CODES:
-                return False
+            if failure.error in UNSUPPORTED_CODES:
+                if versioning is Versioning.UNREADABLE:
+                    return False
+                self._buckets.ask_versioning_again(bucket)
             _tell(self._deletes.owner_aware(failure), left.values(), looked)
         looked.calls += self._deletes.calls(bucket, found)
         return True
@@ -246,6 +280,8 @@ class S3Eraser:
                 came = self._list_prefix(entry, go_on, versioned=versioning is not Versioning.NEVER)
             except CallFailed as failure:
                 if versioning is not Versioning.UNREADABLE or failure.error not in UNSUPPORTED_CODES:
+                    if failure.error in UNSUPPORTED_CODES:
+                        self._buckets.ask_versioning_again(bucket)
                     raise
                 self._buckets.learn_versioning(bucket, Versioning.NEVER)
                 came = self._list_prefix(entry, go_on, versioned=False)
