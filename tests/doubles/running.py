@@ -28,6 +28,8 @@ class Bench:
         concurrency: int = 4,
         page: int = 100,
         timeout: float = 1.0,
+        verify_after: float | None = None,
+        purge_windows: dict[str, Any] | None = None,
         **policy: Any,
     ) -> None:
         self.database = database
@@ -36,6 +38,7 @@ class Bench:
         self.policy = Policy(**{**QUICK, **policy})
         self._batch, self._concurrency, self._page = batch, concurrency, page
         self._timeout = timeout
+        self.verify_after, self.purge_windows = verify_after, purge_windows or {}
         self.runtime = self.another()
 
     @property
@@ -45,7 +48,13 @@ class Bench:
     def another(self) -> Runtime:
         """Another process's runtime over the same database and stores."""
         options = {
-            name: AccountOptions(store="memory", concurrency=self._concurrency, purge_window_days=30)
+            name: AccountOptions(
+                store="memory",
+                concurrency=self._concurrency,
+                purge_window_days=30,
+                verify_after=self.verify_after,
+                purge_windows=self.purge_windows,
+            )
             for name in self.stores
         }
         runtime = Runtime(self.database, self.policy, options, ring=self.rung.append)

@@ -173,6 +173,28 @@ class StoreEraser:
             answer.error = answer.error or "Scripted"
         return answer
 
+    def verify(self, entries: Sequence[Entry], until: float) -> list[Answer | NotSent]:
+        """Scripts are of `verify LOCATOR`."""
+        told: list[Answer | NotSent] = []
+        for entry in entries:
+            if self.backend.unusable is not None:
+                return [*told, NotSent(entry.id, self.backend.unusable, whole_account=True)]
+            now = utc_now()
+            with self.backend.lock:
+                self.backend.log.append(("verify", (entry.locator,)))
+                key = f"verify {entry.locator}"
+                script = self.backend.scripts[key]
+                said = script.popleft() if script else self.backend.always.get(key)
+                if isinstance(said, BaseException):
+                    raise said
+                if said == NOT_SENT:
+                    told.append(NotSent(entry.id, NOT_SENT))
+                    continue
+                there = any(o == entry.locator or o.startswith(f"{entry.locator}/") for o in self.backend.objects)
+            outcome = said if isinstance(said, Outcome) else Outcome.PRESENT if there else Outcome.ABSENT
+            told.append(Answer(entry.id, outcome, "Get", now, utc_now(), action=Action.VERIFY))
+        return told
+
     def check(self) -> list[Check]:
         return [Check("memory", True, "there")]
 
