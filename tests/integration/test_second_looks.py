@@ -1,6 +1,8 @@
 """Second looks over an in-memory store, on SQLite and PostgreSQL: what is verified, what comes back, what is only
 accepted, and that a look that is owed keeps nothing else waiting."""
 
+from datetime import timedelta
+
 import pytest
 from doubles.running import Bench
 from doubles.store import NO_KEY, NOT_SENT
@@ -11,7 +13,9 @@ from expunge.models.errors import InvalidDecision
 from expunge.models.holds import place_hold
 from expunge.models.idle import can_move, standing
 from expunge.models.list_cases import read_case
+from expunge.models.list_receipts import ReceiptFilter, list_receipts
 from expunge.tasks.outcomes import Outcome
+from expunge.worker.commands.two_dates import TwoDates
 
 AFTER = 1000.0
 
@@ -263,3 +267,17 @@ def test_a_kinds_own_window_comes_with_its_source(database):
     (receipt,) = bench.receipts()
     assert str(receipt.detail).count(page) == 1
     assert bench.case().completed_at is not None
+
+
+def test_two_dates_are_told_of_what_is_gone_and_nothing_of_a_look(bench):
+    erased(bench, "b/1")
+    bench.open("b/never", case="c1")
+    bench.drain()
+    look(bench)
+    dates = TwoDates()
+    pages = list(dates.reading(list_receipts(bench.database, ReceiptFilter(case="c1"))))
+    today = pages[0][0]["at"].date()
+    purged = (pages[0][0]["at"] + timedelta(days=30)).date()
+    assert dates.lines() == [
+        f"mem object: removed on {today}; found absent on {today}; purged by the provider by {purged}."
+    ]

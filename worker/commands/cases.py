@@ -9,9 +9,11 @@ from expunge.models.database import Database
 from expunge.models.list_cases import list_cases, read_case
 from expunge.models.list_outbox import EntryFilter, list_entries
 from expunge.models.list_receipts import ReceiptFilter, list_receipts
+from expunge.models.states import CaseState
 from expunge.worker import output
 from expunge.worker.commands.outbox import print_entries
 from expunge.worker.commands.receipts import print_receipts
+from expunge.worker.commands.two_dates import TwoDates
 from expunge.worker.invocation import Invocation, pass_invocation
 from expunge.worker.output import Column
 from expunge.worker.parameters import TEXT, json_option
@@ -52,6 +54,9 @@ def cases(invocation: Invocation, /, as_json: bool, case: str | None) -> None:
     A case's state is the first that applies of escalated (a person has to decide), held (a legal hold covers something
     of it), open, and complete. `overdue` is said besides: the statutory date has passed and the case is not complete.
 
+    Of a case that is complete it says two dates of each kind: when it was removed, and by when the provider's
+    documented purge of its last copies is over, with the page that says so if the settings name it.
+
     With --json a list has one case a line. One case has several lines: the case, its entries, its receipts; `row` says
     which.
 
@@ -83,5 +88,10 @@ def _show(database: Database, case: str, as_json: bool) -> None:
     output.print_table([[found]], TABLE)
     if found["nothing_found"]:
         output.say("Somebody looked, and nothing was found.")
-    print_entries(entries, title="\nStill to be erased", case=False)
-    print_receipts(receipts, title="\nReceipts", case=False)
+    left = ([row for row in page if not row["settled"]] for page in entries)
+    print_entries((page for page in left if page), title="\nStill to be erased", case=False)
+    dates = TwoDates()
+    print_receipts(dates.reading(receipts), title="\nReceipts", case=False)
+    if found["state"] == CaseState.COMPLETE:
+        for line in dates.lines():
+            output.say(line)
