@@ -13,7 +13,7 @@ from expunge.tasks.erasers.contract import Answer, Parts
 from expunge.tasks.verdict import GOOD
 
 MOST_WAITS = 5
-"""Looks at a file that give way to its detaching. Each costs a claim and nothing else."""
+"""Looks at a file that give way to its detaching. Each costs a first retry's delay and nothing else."""
 MOST_FILES = 100_000
 """Kept at once; what is more is not put off."""
 

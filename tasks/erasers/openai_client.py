@@ -76,6 +76,11 @@ def _begin(request: httpx2.Request) -> None:
         sending.begun = True
 
 
+def _without_bearer(request: httpx2.Request) -> None:
+    """Azure's keys go into `api-key`; a bearer token would be taken for one of Entra, and the SDK insists on one."""
+    request.headers.pop("authorization", None)
+
+
 def _cannot_send(error: BaseException) -> NothingSent:
     # a locator has its kind's shape and can always be sent: what cannot is the same in every request (a header of the
     # settings or of the environment, a proxy or certificates that cannot be used)
@@ -167,10 +172,11 @@ class Client:
         if _quiet not in logger.filters:
             logger.addFilter(_quiet)
         # named here too, because the SDK lets OPENAI_CUSTOM_HEADERS take the place of what it would send by itself
-        headers: dict[str, str | openai.Omit] = {"Authorization": f"Bearer {key}"}
+        headers = {"Authorization": f"Bearer {key}"}
+        hooks = [limit_request, _begin]
         if self._dialect.name == "azure":
-            # the key goes into a header of its own, and a bearer token there would be taken for one of Entra
-            headers = {"Authorization": openai.omit, "api-key": key}
+            headers["api-key"] = key
+            hooks.insert(0, _without_bearer)
         if self._organization is not None:
             headers["OpenAI-Organization"] = self._organization
         if self._project is not None:
@@ -180,12 +186,12 @@ class Client:
             base_url=self.base_url,
             max_retries=0,
             timeout=self.timeout,
-            default_headers=headers,  # type: ignore[arg-type]  # the SDK leaves out what is `omit`
+            default_headers=headers,
             default_query=None if self._api_version is None else {"api-version": self._api_version},
             http_client=httpx2.Client(
                 follow_redirects=False,
                 timeout=self.timeout,
-                event_hooks={"request": [limit_request, _begin], "response": [limit_response]},
+                event_hooks={"request": hooks, "response": [limit_response]},
             ),
         )
         # set afterwards, because None in the constructor means "take it from the environment"
