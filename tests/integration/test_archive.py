@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from doubles.running import Bench
 from rows import add_receipts, receipt
+from waiting import someone_waits, wait_for
 
 from expunge.models.archive import begin_archive, count_owed, next_segment, read_archive
 from expunge.models.decisions import pause
@@ -199,10 +200,10 @@ def test_a_row_in_flight_while_the_archive_begins_is_not_missed(bench, place):
     inserted.wait(20)
     began = threading.Thread(target=lambda: append_to_archive(bench.runtime))
     began.start()
-    with bench.database.read() as tx:
-        while not tx.first("SELECT 1 FROM pg_locks WHERE NOT granted"):
-            pass
-    go_on.set()
+    try:
+        wait_for(lambda: someone_waits(bench.database), seconds=4, what="the one that begins")
+    finally:
+        go_on.set()
     writer.join()
     began.join()
     assert ids(place) == stored(bench)

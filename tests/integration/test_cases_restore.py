@@ -367,6 +367,7 @@ def test_p22_the_archive_goes_on_after_a_restore_and_holds_each_receipt_once(wor
     world.bench.sweep()
     now = {path.name: path.read_bytes() for path in world.archive.iterdir()}
     assert files.items() <= now.items()
+    assert len({name[:10] for name in now}) == len(now)  # the numbers go on
     found = [json.loads(line) for name in sorted(now) for line in now[name].splitlines()]
     receipts = [line["id"] for line in found if line["type"] == "receipt"]
     assert sorted(receipts) == sorted({str(row.id) for row in world.bench.receipts()})
