@@ -31,6 +31,13 @@ __all__ = ["ACCESS_KEY", "SECRET_KEY", "Fault", "S3Stub", "s3_stub"]
 PAGE = b"<!doctype html><html><head><title>Sign in</title></head><body><p>Please sign in<br></p></body></html>"
 XHTML = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><p>Please sign in</p></body></html>'
 
+NONSENSE = {
+    "truncated": document("DeleteResult", "<Deleted><Key>k</Key></Deleted>")[:-20],
+    "huge": b"<html>" + b"x" * 5_000_000,
+    "charset": '<?xml version="1.0" encoding="UTF-16"?><ListBucketResult/>'.encode("utf-16"),
+    "other_root": document("ListAllMyBucketsResult", "<Buckets></Buckets>"),
+}
+
 _SUBRESOURCES = {
     ("GET", "versioning"): "GetBucketVersioning",
     ("PUT", "versioning"): "PutBucketVersioning",
@@ -54,6 +61,7 @@ class Fault:
 
     `slow_down`, `error_500`, `error_in_200` (a SlowDown within a 200), `html_200`, `xhtml_200`, `html_404`, `html_503`,
     `drop_before` and `drop_after` (doing it), `hang` (doing nothing, until `release`), `quiet` (successes unmentioned),
+    `truncated`, `huge`, `charset` and `other_root` (documents that are no answer), `none` (nothing happens),
     `leave_out` (the last key is neither done nor mentioned), `empty_result`, `empty_body`, or `CODE:status`.
     """
 
@@ -156,6 +164,8 @@ class S3Stub:
         if kind in ("html_200", "html_404", "html_503", "xhtml_200"):
             page = XHTML if kind.startswith("xhtml") else PAGE
             return Answer(int(kind[-3:]), page, {"content-type": "text/html", "x-amz-request-id": "", **headers})
+        if kind in NONSENSE:
+            return Answer(200, NONSENSE[kind], {"content-type": "application/xml", **headers})
         if kind == "empty_body":
             return Answer(200, b"", headers)
         if kind == "empty_result":
