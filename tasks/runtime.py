@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from expunge.models.database import Database
 from expunge.models.mark import release_leased
 from expunge.tasks.archive_stores import ArchiveStore
-from expunge.tasks.erasers.contract import AccountOptions, Eraser
+from expunge.tasks.capabilities import SharedKnown, place_of
+from expunge.tasks.erasers.contract import AccountOptions, Eraser, user_of_known
 from expunge.tasks.erasers.registry import make_eraser
 
 log = structlog.get_logger()
@@ -40,8 +41,10 @@ class Policy:
     refusals_before_escalation: int = 2
     drain_seconds: float = 20.0
     """How long one drain goes on before it lets other lanes have its thread."""
-    due_soon_days: float = 7.0
-    """A notice this long before the statutory date of a case with entries left."""
+    due_soon_days: tuple[float, ...] = (7.0,)
+    """Notices this long before the statutory date of a case with entries left."""
+    capabilities_max_age_seconds: float = 86_400.0
+    """What was found out about a store is asked again when it is older."""
     threads: int = 4
     """Of this process: a lane gets all but one of them at the most."""
 
@@ -79,7 +82,12 @@ class Runtime:
         with self._lock:
             if account not in self._erasers:
                 options = self.accounts[account]
-                self._erasers[account] = make_eraser(account, options, lease_seconds=self.policy.lease_seconds)
+                eraser = make_eraser(account, options, lease_seconds=self.policy.lease_seconds)
+                user = user_of_known(eraser)
+                if user is not None:
+                    age = self.policy.capabilities_max_age_seconds
+                    user.use(SharedKnown(self.database, account, place_of(options), max_age_seconds=age))
+                self._erasers[account] = eraser
             return self._erasers[account]
 
     def stop(self) -> None:

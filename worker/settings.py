@@ -33,6 +33,20 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
+def _distances(value: Any) -> Any:
+    """A number, or a list of them, as distances in days."""
+    given = value if isinstance(value, (list, tuple)) else [value]
+    if isinstance(value, str):  # of the environment, where pydantic did not read JSON
+        given = value.split(",")
+    try:
+        days = [float(_no_bool(one)) for one in given]
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("must be a number, or a list of numbers") from None
+    if not days or not all(0 <= one <= 366 for one in days):
+        raise ValueError("must be from 0 to 366 days, or a list of such numbers")
+    return tuple(sorted(set(days)))
+
+
 def _broker(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme.lower() not in BROKERS:
@@ -55,7 +69,7 @@ def _web(url: str) -> str:
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=366 * _DAY, allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 Threads = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
-Days = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=366, allow_inf_nan=False)]
+Distances = Annotated[tuple[float, ...], BeforeValidator(_distances)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -91,8 +105,10 @@ class Settings(BaseSettings):
     """Tries that got no good answer."""
     refusals_before_escalation: Count = 2
     """Tries that the store refused."""
-    due_soon_days: Days = 7.0
-    """A notice this long before the statutory date of a case with entries left."""
+    due_soon_days: Distances = (7.0,)
+    """A notice this long before the statutory date of a case with entries left: a number, or a list of them."""
+    capabilities_max_age_seconds: Seconds = _DAY
+    """What was found out about a store or a bucket is asked again when it is older."""
     threads: Threads = 4
     """Drains that one worker process runs at a time."""
     webhook_url: Annotated[str, AfterValidator(_web)] | None = Field(default=None, repr=False)
@@ -174,6 +190,7 @@ class Settings(BaseSettings):
             attempts_before_escalation=self.attempts_before_escalation,
             refusals_before_escalation=self.refusals_before_escalation,
             due_soon_days=self.due_soon_days,
+            capabilities_max_age_seconds=self.capabilities_max_age_seconds,
             threads=self.threads,
         )
 

@@ -23,6 +23,7 @@ never follow a redirect, and never store or log a body. Exceptions that leave `l
 answers; nothing is lost by raising, but a precise Outcome is better.
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -214,6 +215,54 @@ class Verifies(Protocol):
         under the right account; everything else is an outcome that says why it cannot be told. No request is begun
         after `until`, a `time.monotonic()` moment; an entry without an answer goes back uncounted."""
         ...
+
+
+class Known(Protocol):
+    """What is known of the store, with an age after which it is forgotten. It chooses the way and is no evidence: a
+    value that is wrong may cost a call, but never make a receipt say more than an answer did."""
+
+    def recall(self, scope: str, name: str) -> Any | None:
+        """The value, or None. `scope` is a bucket, or empty for the whole endpoint."""
+        ...
+
+    def learn(self, scope: str, name: str, value: Any) -> None:
+        """Keep it; anything that JSON can carry. Never raises."""
+        ...
+
+    def forget(self, scope: str, name: str) -> None:
+        """It was wrong. Never raises."""
+        ...
+
+
+class Uses(Protocol):
+    """What an eraser that keeps what it finds out has besides."""
+
+    def use(self, known: Known) -> None:
+        """Called once, before anything else is asked of it. Without that call it must work as well."""
+        ...
+
+
+def user_of_known(eraser: Eraser) -> Uses | None:
+    """The eraser as one that keeps what it finds out, if it does."""
+    return cast("Uses", eraser) if callable(getattr(eraser, "use", None)) else None
+
+
+class MemoryKnown:
+    """Known in this process only, for a day: for an eraser that nobody gave another one."""
+
+    def __init__(self, max_age_seconds: float = 86_400.0) -> None:
+        self._max_age = max_age_seconds
+        self._values: dict[tuple[str, str], tuple[Any, float]] = {}
+
+    def recall(self, scope: str, name: str) -> Any | None:
+        value, until = self._values.get((scope, name), (None, 0.0))
+        return value if time.monotonic() < until else None
+
+    def learn(self, scope: str, name: str, value: Any) -> None:
+        self._values[scope, name] = (value, time.monotonic() + self._max_age)
+
+    def forget(self, scope: str, name: str) -> None:
+        self._values.pop((scope, name), None)
 
 
 def verifier(eraser: Eraser) -> Verifies | None:

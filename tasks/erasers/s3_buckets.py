@@ -8,19 +8,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
 
-from expunge.tasks.erasers.contract import NothingSent
+from expunge.tasks.erasers.contract import Known, MemoryKnown, NothingSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.outcomes import Outcome
 
-Value = TypeVar("Value")
-
-VERSIONING_SECONDS = 300.0
+NEVER_SECONDS = 60.0
+"""How long one process believes that a bucket never had versions. Somebody may switch them on at any moment, and then a
+listing of the objects does not show what a delete has only hidden."""
 LOCK_SECONDS = 300.0
-SINGLY_SECONDS = 3600.0
+"""How long one process believes that objects of a bucket cannot be locked."""
+
+VERSIONING, LOCK, LISTING, BATCHES, KEYS_PER_CALL = "versioning", "object_lock", "listing", "batches", "keys_per_call"
+"""The names of what is known. Keys per call and batches are the endpoint's, the others a bucket's."""
 
 _REMEMBERED_KEYS = 20_000
 
@@ -36,39 +37,57 @@ class Versioning(StrEnum):
     """Refused or not implemented: to be treated as if versions existed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known(Generic[Value]):
-    value: Value
-    until: float
-
-
 class Buckets:
-    """The memory of one account. Thread-safe."""
+    """The memory of one account. Thread-safe.
+
+    What makes the way longer, and so can do no harm if it is wrong, comes from what the fleet knows: that versions may
+    exist, that objects may be locked, that a server takes no batches or only small ones. That a bucket never had
+    versions makes the way shorter and its listings mean more: it is believed only for a short while, and only by the
+    process that asked the store itself. Its row is for people to see.
+    """
 
     def __init__(self, client: S3Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
+        self._known: Known = MemoryKnown()
         self._lock = threading.Lock()
-        self._versioning: dict[str, _Known[Versioning]] = {}
-        self._locks: dict[str, _Known[bool]] = {}
-        self._no_batches: dict[str, _Known[bool]] = {}
+        self._never: dict[str, float] = {}
+        self._unlocked: dict[str, float] = {}
         self._malformed: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._told_deleted: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
 
+    def use(self, known: Known) -> None:
+        """Share what is found with whoever shares this."""
+        self._known = known
+
     def versioning(self, bucket: str) -> Versioning:
         """Raises CallFailed or NothingSent when it could not be asked at all."""
-        known = self._versioning.get(bucket)
-        if known is None or known.until < self._clock():
-            return self.learn_versioning(bucket, self._ask_versioning(bucket))
-        return known.value
+        if self._never.get(bucket, 0.0) > self._clock():
+            return Versioning.NEVER
+        found = self._known.recall(bucket, VERSIONING)
+        if found in (Versioning.ONCE, Versioning.UNREADABLE):
+            return Versioning(found)
+        asked_at = self._clock()
+        return self._keep_versioning(bucket, self._ask_versioning(bucket), asked_at)
 
     def learn_versioning(self, bucket: str, value: Versioning) -> Versioning:
-        self._versioning[bucket] = _Known(value, self._clock() + VERSIONING_SECONDS)
+        return self._keep_versioning(bucket, value, self._clock())
+
+    def _keep_versioning(self, bucket: str, value: Versioning, asked_at: float) -> Versioning:
+        if value is Versioning.NEVER:
+            self._never[bucket] = asked_at + NEVER_SECONDS
+        else:
+            self._never.pop(bucket, None)
+        self._known.learn(bucket, VERSIONING, str(value))
         return value
 
     def forget_versioning(self, bucket: str) -> None:
         """The bucket has versions though it said that it had none: the next look takes the way by versions."""
         self.learn_versioning(bucket, Versioning.ONCE)
+
+    def ask_versioning_again(self, bucket: str) -> None:
+        """The store knows no versions though it was believed to: ask it before the next look."""
+        self._known.forget(bucket, VERSIONING)
 
     def _ask_versioning(self, bucket: str) -> Versioning:
         try:
@@ -81,26 +100,42 @@ class Buckets:
 
     def may_lock(self, bucket: str) -> bool:
         """Whether objects of the bucket may be locked. True when it cannot be told."""
-        known = self._locks.get(bucket)
-        if known is None or known.until < self._clock():
-            known = _Known(self._ask_lock(bucket), self._clock() + LOCK_SECONDS)
-            self._locks[bucket] = known
-        return known.value
-
-    def _ask_lock(self, bucket: str) -> bool:
+        if self._known.recall(bucket, LOCK) == "on":
+            return True
+        if self._unlocked.get(bucket, 0.0) > self._clock():
+            return False
+        asked_at = self._clock()
         try:
             self._client.call("GetObjectLockConfiguration", bucket)
         except (CallFailed, NothingSent) as failure:
-            return str(failure) != "ObjectLockConfigurationNotFoundError"
+            if str(failure) != "ObjectLockConfigurationNotFoundError":
+                return True
+            self._unlocked[bucket] = asked_at + LOCK_SECONDS
+            self._known.learn(bucket, LOCK, "off")
+            return False
+        self._known.learn(bucket, LOCK, "on")
         return True
 
-    def refuse_batches(self, bucket: str) -> None:
-        """The bucket's server takes no DeleteObjects call."""
-        self._no_batches[bucket] = _Known(True, self._clock() + SINGLY_SECONDS)
+    def learn_listing(self, bucket: str, allowed: bool) -> None:
+        """Whether these credentials may list. It is tried every time all the same, since receipts say more with it."""
+        if self._known.recall(bucket, LISTING) != (word := "allowed" if allowed else "refused"):
+            self._known.learn(bucket, LISTING, word)
+
+    def refuse_batches(self, scope: str) -> None:
+        """The bucket's server, or with an empty scope the endpoint, takes no DeleteObjects call."""
+        self._known.learn(scope, BATCHES, "refused")
 
     def takes_batches(self, bucket: str) -> bool:
-        known = self._no_batches.get(bucket)
-        return known is None or known.until < self._clock()
+        return "refused" not in (self._known.recall(bucket, BATCHES), self._known.recall("", BATCHES))
+
+    def keys_per_call(self, configured: int) -> int:
+        """Keys of one DeleteObjects call: as the settings have it, or fewer if the endpoint refused so many."""
+        found = self._known.recall("", KEYS_PER_CALL)
+        return min(configured, found) if isinstance(found, int) and found >= 1 else configured
+
+    def refuse_keys(self, number: int) -> None:
+        """The endpoint refused a call of so many keys, or of their kind: half of them from now on."""
+        self._known.learn("", KEYS_PER_CALL, max(1, number // 2))
 
     def remember_malformed(self, bucket: str, keys: list[str]) -> None:
         """One of these keys made the server refuse a whole batch: each goes by itself from now on."""

@@ -25,7 +25,11 @@ from expunge.tasks.outcomes import Outcome
 _WARY_BATCH = 25
 """Keys a call of entries that were refused before: what made the store refuse a batch must not hold up the rest."""
 
-_NO_BATCH_CODES = UNSUPPORTED_CODES | {"MissingContentMD5"}
+_NO_CHECKSUM_CODES = frozenset({"MissingContentMD5", "InvalidDigest", "BadDigest", "InvalidRequest"})
+"""The endpoint wants another checksum of a batch than it gets; some servers call that an invalid request."""
+
+_TOO_MANY_CODES = frozenset({"MalformedXML", "InvalidArgument"})
+"""Of a whole batch: what is in it, or how much."""
 
 
 @dataclass(slots=True)
@@ -66,7 +70,7 @@ class Deletes:
         the rounds go on."""
         batches: dict[int, _Batch] = {}
         for each in wanted:
-            each.versions = each.versions[: self._options.keys_per_call]
+            each.versions = each.versions[: self._most()]
             if self._goes_singly(bucket, each.key):
                 each.versions = each.versions[:1]
                 yield self._call(bucket, [each], self._send_single, "DeleteObject")
@@ -90,7 +94,10 @@ class Deletes:
 
     def _limit(self, wanted: Wanted) -> int:
         wary = any(entry.refusals for entry in wanted.entries)
-        return min(_WARY_BATCH, self._options.keys_per_call) if wary else self._options.keys_per_call
+        return min(_WARY_BATCH, self._most()) if wary else self._most()
+
+    def _most(self) -> int:
+        return self._buckets.keys_per_call(self._options.keys_per_call)
 
     def _call(
         self,
@@ -129,9 +136,14 @@ class Deletes:
         return self._answers(bucket, reply.facts, asked, judged)
 
     def _learn(self, bucket: str, failure: CallFailed, keys: list[str]) -> None:
-        if failure.error == "MalformedXML":
+        if failure.error in _TOO_MANY_CODES:
+            # these go singly, so that their next try is no second refusal; the others go in smaller calls
             self._buckets.remember_malformed(bucket, keys)
-        elif failure.error in _NO_BATCH_CODES:
+            if len(keys) > _WARY_BATCH:
+                self._buckets.refuse_keys(len(keys))
+        elif failure.error in _NO_CHECKSUM_CODES:
+            self._buckets.refuse_batches("")
+        elif failure.error in UNSUPPORTED_CODES:
             self._buckets.refuse_batches(bucket)
 
     def owner_aware(self, failure: CallFailed) -> CallFailed:
