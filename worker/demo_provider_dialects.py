@@ -7,6 +7,7 @@ ogx     no request ids and no identity; 400 for an absent vector store; other er
         route that does not exist; the connection is closed after an error
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -48,9 +49,17 @@ def outgoing(dialect: str, request: Request, status: int, body: Json) -> tuple[i
             return 404, {"detail": "Not Found"}
         message = str(error["message"])
         if status == 404 and request.path.startswith("/v1/vector_stores"):
-            return 400, {"error": {"message": message}}
+            return 400, {"error": {"message": _in_ogx_words(message)}}
         return status, {"detail": message}
     return status, body
+
+
+def _in_ogx_words(message: str) -> str:
+    file, store = re.search(r"No file found with id '(.+?)'", message), re.search(r"vector store.* '(.+?)'", message)
+    named = store.group(1) if store else ""
+    if file:
+        return f"File '{file.group(1)}' not found in vector store '{named}'."
+    return f"Vector Store '{named}' not found. Use 'client.vector_dbs.list()' to list available Vector Stores."
 
 
 def azure_not_found() -> tuple[int, Json]:

@@ -241,9 +241,9 @@ def test_p14_a_missing_key_parks_its_own_lane_only(database, monkeypatch):
 
 @pytest.mark.parametrize("polls", [2, -1])
 def test_p11_deleted_and_still_there(database, monkeypatch, polls):
-    """A deletion is confirmed, and the file is listed all the same, for a while or for ever (danny-avila/LibreChat#7478,
-    masaic-ai-platform/AgC#114; ogx-ai/ogx#2685 for content that stays): the receipt of the call says what the call said,
-    and the file is the provider's to show again."""
+    """A deletion is confirmed, and the file is listed all the same, for a while or for ever (LibreChat#7478, masaic
+    AgC#114; ogx#2685 for content that stays): the receipt of the call says what the call said, and nothing of a later
+    moment; that is what `verify_after` is for."""
     with world_of(database, monkeypatch) as world:
         world.provider.seed(files=["file-1"])
         world.provider.modes(lingers=polls)
