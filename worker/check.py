@@ -9,6 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from expunge.models import schema
 from expunge.models.archive import ArchiveState, count_owed, read_archive
+from expunge.models.capabilities import list_capabilities
 from expunge.models.database import Database, describe_trouble
 from expunge.models.errors import ConfigurationError, SchemaError
 from expunge.models.health import Health, read_health
@@ -16,6 +17,7 @@ from expunge.models.lanes import Lane
 from expunge.models.list_outbox import paused_lanes
 from expunge.models.states import PausedBy
 from expunge.models.types import iso
+from expunge.tasks.capabilities import place_of
 from expunge.tasks.doorbell import NETWORK_SECONDS, transport_options
 from expunge.tasks.erasers.contract import Check as Line
 from expunge.tasks.runtime import Runtime
@@ -163,5 +165,18 @@ def _accounts(runtime: Runtime) -> Iterator[Line]:
         except Exception as error:
             # an eraser that cannot even be made, or has a bug, is this account's trouble only
             lines = [Line(options.store, False, f"cannot be checked: {type(error).__name__}")]
-        for line in lines:
+        for line in [*lines, *_known(runtime, account)]:
             yield Line(f"account {account}: {line.name}", line.ok, line.text)
+
+
+def _known(runtime: Runtime, account: str) -> Iterator[Line]:
+    """What the workers found out about its endpoint and buckets. The lines before are of now; these have an age."""
+    age, endpoint = runtime.policy.capabilities_max_age_seconds, place_of(runtime.accounts[account])
+    try:
+        with runtime.database.read() as tx:
+            found = list_capabilities(tx, account, endpoint, max_age_seconds=age)
+    except SQLAlchemyError:
+        return  # the database has a line of its own
+    for each in found:
+        name = f"known of {each.scope or 'the endpoint'}"
+        yield Line(name, True, f"{each.name} {each.value}, found out at {iso(each.found_at)}")

@@ -16,6 +16,7 @@ from expunge.tasks.erasers.s3 import S3Eraser
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
 from expunge.tasks.runtime import Policy, Runtime
+from expunge.worker import check
 
 MakeEraser = Callable[..., S3Eraser]
 ENDPOINT = "http://store"
@@ -180,3 +181,15 @@ def test_a_checksum_that_an_endpoint_does_not_take_is_remembered_for_it(
         played = play(second, objects(*keys))
     assert {played.closing(f"b/{key}").outcome for key in keys} == {Outcome.DELETED}
     assert (len(stub.calls("DeleteObjects")), len(stub.calls("DeleteObject"))) == (1, 5)
+
+
+def test_the_check_shows_it_with_its_age(database: Database, stub: S3Stub, make_eraser: MakeEraser) -> None:
+    make_eraser(stub, "b")
+    stub.bucket("b")
+    options = S3Options(endpoint_url=stub.url, region="us-east-1", allow=("b",))
+    known(database, at=stub.url).learn("", "keys_per_call", 500)
+    runtime = Runtime(database, Policy(), {"account": options})
+    (line,) = [line for line in check._accounts(runtime) if "known of" in line.name]
+    assert line.name == "account account: known of the endpoint"
+    assert line.text.startswith("keys_per_call 500, found out at 20")
+    runtime.eraser("account").close()
