@@ -13,6 +13,7 @@ from expunge.models import bell
 from expunge.models.basis import due_date
 from expunge.models.database import Transaction
 from expunge.models.errors import CaseConflict, InvalidCase
+from expunge.models.holds import hold_new
 from expunge.models.plain_text import require_text
 from expunge.models.states import SETTLING_STATUSES, Scope
 from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
@@ -117,6 +118,8 @@ def open_case(
             close_if_nothing_was_found(connection, case["id"])
     elif nothing_found:
         _close_as_nothing_found(connection, case["id"], created)
+    if fresh or taken.added:
+        hold_new(tx, str(case["id"]))
     accounts = taken.accounts.union(target.account for target in fresh)
     bell.announce(where, accounts)
     known = len(wanted) - len(fresh) + taken.known

@@ -25,13 +25,15 @@ def case_state(entries: Mapping[str, int], completed_at: datetime | None) -> Cas
     return CaseState.COMPLETE
 
 
-def list_cases(database: Database, size: int = PAGE) -> Iterator[list[RowDict]]:
+def list_cases(database: Database, size: int = PAGE, *, overdue: bool = False) -> Iterator[list[RowDict]]:
     """All cases in pages, the oldest first: their columns, then `state`, `overdue`, `entries` (counted by state) and
-    `receipts` (counted). Overdue is said of cases that are not complete, by the database's clock at the beginning."""
+    `receipts` (counted). Overdue is said of cases that are not complete, by the database's clock at the beginning;
+    with `overdue` there are no others."""
     with database.read() as tx:
         now = database_clock(tx)
     for page in pages(database, _cases(database.dialect), [ErasureCase.opened_at, ErasureCase.id], size):
-        yield [_derived(row, now) for row in page]
+        rows = [_derived(row, now) for row in page]
+        yield [row for row in rows if row["overdue"]] if overdue else rows
 
 
 def read_case(tx: Transaction, case_id: str) -> RowDict:

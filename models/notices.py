@@ -1,5 +1,6 @@
 """Notices: what a webhook is owed, written in the transaction of what it tells of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -69,29 +70,55 @@ def notice_later(tx: Transaction, notice_id: int, delay_seconds: float) -> None:
     )
 
 
-def owe_due_soon(tx: Transaction, within_seconds: float, limit: int) -> list[str]:
-    """Owe one notice for every open case whose statutory date is near; gives the case ids newly owed."""
-    rows = tx.typed_rows(
-        "SELECT c.id, c.due_at,"
-        " (SELECT count(*) FROM erasure_outbox o WHERE o.case_id = c.id AND NOT o.settled) AS entries_left"
-        " FROM erasure_case c WHERE c.completed_at IS NULL AND c.due_at <= {now+within}"
-        " AND NOT EXISTS (SELECT 1 FROM erasure_notice n WHERE n.dedupe = :kind || '/' || c.id)"
-        " ORDER BY c.due_at, c.id LIMIT :limit",
-        {"due_at": UtcDateTime()},
-        within=within_seconds,
-        limit=limit,
-        kind=str(NoticeKind.CASE_DUE_SOON),
-    )
-    for row in rows:
-        add_notice(
+def owe_due_soon(tx: Transaction, within: Sequence[float], limit: int) -> list[str]:
+    """Owe one notice for every open case at each of these distances from its statutory date, in seconds; gives the case
+    ids newly owed. Of several distances that a case has passed at once only the nearest is told. Held entries do not
+    stop the clock. An extended case has its distances anew."""
+    owed: list[str] = []
+    nearer = 0.0
+    for distance in sorted(set(within)):
+        owed += _owe_clock(
             tx,
             NoticeKind.CASE_DUE_SOON,
-            row.id,
-            case_id=row.id,
-            due_at=row.due_at.isoformat(),
-            entries_left=row.entries_left,
+            f"{distance:g}",
+            "c.due_at <= {now+within} AND c.due_at >= {now+nearer}",
+            limit,
+            within=distance,
+            nearer=nearer,
         )
-    return [row.id for row in rows]
+        nearer = distance
+    return owed
+
+
+def owe_overdue(tx: Transaction, limit: int) -> list[str]:
+    """Owe one notice for every open case whose statutory date has passed; gives the case ids newly owed."""
+    return _owe_clock(tx, NoticeKind.CASE_OVERDUE, "0", "c.due_at < {now}", limit)
+
+
+def _owe_clock(
+    tx: Transaction, kind: NoticeKind, distance: str, near: str, limit: int, **parameters: float
+) -> list[str]:
+    # the tag has no slash, so that no case id can be taken for another's
+    tag = "CAST(:distance AS text) || CASE WHEN c.extended_at IS NULL THEN '' ELSE '+' END"
+    rows = tx.typed_rows(
+        f"SELECT c.id, c.due_at, {tag} || '/' || c.id AS dedupe,"
+        " (SELECT count(*) FROM erasure_outbox o WHERE o.case_id = c.id AND NOT o.settled) AS entries_left"
+        f" FROM erasure_case c WHERE c.completed_at IS NULL AND {near}"
+        f" AND NOT EXISTS (SELECT 1 FROM erasure_notice n WHERE n.dedupe = CAST(:kind AS text) || '/' || {tag}"
+        " || '/' || c.id) ORDER BY c.due_at, c.id LIMIT :limit",
+        {"due_at": UtcDateTime()},
+        limit=limit,
+        kind=str(kind),
+        distance=distance,
+        **parameters,
+    )
+    return [
+        row.id
+        for row in rows
+        if add_notice(
+            tx, kind, row.dedupe, case_id=row.id, due_at=row.due_at.isoformat(), entries_left=row.entries_left
+        )
+    ]
 
 
 def fill_due_dates(tx: Transaction, limit: int) -> int:

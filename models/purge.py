@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from expunge.models.errors import ConversationNotFound, InvalidCase, RunActive
 from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph
-from expunge.models.holds import require_unheld
+from expunge.models.holds import require_none_held, require_unheld
 from expunge.models.plain_text import require_plain
 from expunge.models.purge_root import Found, RootLookup
 from expunge.models.purge_rows import ConversationRows
@@ -93,6 +93,7 @@ def _purge(
         _require_idle(connection, live, rows)
     require_unheld(connection, tenant=principal.tenant, subject=principal.id, conversation=conversation)
     open_purge_case(where, graph.name, conversation, principal)
+    require_none_held(connection, case_id)
     purged = Purged(PurgeStatus.PURGED, case_id)
     if found.exists:
         purged = remove_rows(where, connection, live, rows, case_id)

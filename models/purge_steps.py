@@ -16,7 +16,7 @@ from expunge.models.errors import SOMEBODY_WRITES, ConversationBusy, InvalidGrap
 from expunge.models.fence import close_for_purge, why_open
 from expunge.models.graph import Graph
 from expunge.models.graph_live import LiveGraph, read_graph
-from expunge.models.holds import keep_holds_out
+from expunge.models.holds import keep_holds_out, require_none_held
 from expunge.models.purge_rows import ConversationRows
 from expunge.models.purge_targets import queue_targets
 from expunge.models.purged import Principal, Purged, PurgeStatus
@@ -78,6 +78,7 @@ def remove_rows(
         key = zlib.crc32(live.graph.name.encode()) - 2**31
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_CLASS}, {key})"))
     bell.announce(where, queue_targets(connection, live, rows, case_id))
+    require_none_held(connection, case_id)
     detached = rows.detach()
     deleted = rows.remove()
     left = rows.left()

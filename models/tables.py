@@ -123,6 +123,10 @@ class OutboxEntry(Base):
     """Its closing receipt exists, so that it keeps no case open: a second look is all that it waits for."""
     reappeared: Mapped[int] = mapped_column(server_default=_DEFAULT)
     """Second looks that found it there again, since a person decided."""
+    conversation: Mapped[str | None]
+    """Of an object that the inventory names as a conversation's, in a case of its subject: a hold may cover it."""
+    expires_at: Mapped[datetime | None]
+    """When the provider itself will drop it, as the inventory knew."""
 
     __table_args__ = (
         sa.UniqueConstraint("case_id", "account", "kind", "locator"),

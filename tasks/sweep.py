@@ -22,7 +22,7 @@ from expunge.models.expire import (
 )
 from expunge.models.holds import return_released
 from expunge.models.lanes import free_places, lanes_down, read_lanes
-from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon
+from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon, owe_overdue
 from expunge.models.second_look import drop_looks, lock_unlookable
 from expunge.models.settle import write_receipts
 from expunge.models.states import NoticeKind
@@ -74,6 +74,7 @@ def sweep(runtime: Runtime) -> SweepReport:
     report.completed = _in_chunks(runtime, _complete)
     _in_chunks(runtime, lambda tx: fill_due_dates(tx, CHUNK))
     _in_chunks(runtime, lambda tx: _tell_due_soon(tx, runtime))
+    _in_chunks(runtime, _tell_overdue)
     _tell_lanes_down(runtime)
     report.escalated, report.rung = _ring(runtime)
     report.notices = send_notices(runtime)
@@ -126,9 +127,16 @@ def _complete(tx: Transaction) -> int:
 
 
 def _tell_due_soon(tx: Transaction, runtime: Runtime) -> int:
-    owed = owe_due_soon(tx, runtime.policy.due_soon_days * DAY, CHUNK)
+    owed = owe_due_soon(tx, [days * DAY for days in runtime.policy.due_soon_days], CHUNK)
     for case_id in owed:
         log.warning("case.due_soon", case_id=case_id)
+    return len(owed)
+
+
+def _tell_overdue(tx: Transaction) -> int:
+    owed = owe_overdue(tx, CHUNK)
+    for case_id in owed:
+        log.error("case.overdue", case_id=case_id)
     return len(owed)
 
 

@@ -12,6 +12,7 @@ import click
 _MAX_ID = 2**63 - 1
 
 ENTRY_ID = click.IntRange(1, _MAX_ID)
+HOLD_ID = click.IntRange(1, _MAX_ID)
 
 
 class _Text(click.ParamType[str]):
@@ -31,12 +32,18 @@ class _Text(click.ParamType[str]):
 class _Moment(click.ParamType[datetime]):
     name = "time"
 
+    def __init__(self, *, keeps_zone: bool = False) -> None:
+        self.keeps_zone = keeps_zone
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
         try:
             moment = datetime.fromisoformat(value)
-            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+            if moment.tzinfo is None:
+                return moment.replace(tzinfo=UTC)
+            in_utc = moment.astimezone(UTC)
+            return moment if self.keeps_zone else in_utc
         except (ValueError, OverflowError):
             self.fail(
                 f"{value!r} is not a time in ISO 8601: 2026-10-18, 2026-10-18T09:30:00Z (UTC if it names no zone)",
@@ -63,6 +70,8 @@ TEXT = _Text()
 """Text that is not blank and that every database can keep."""
 MOMENT = _Moment()
 """ISO 8601, a date or a date and time; UTC if it names no zone."""
+RECEIVED = _Moment(keeps_zone=True)
+"""The same, with the zone as it was named: a statutory date counts from the day it was there."""
 SECONDS = FiniteRange(min=0)
 
 

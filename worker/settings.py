@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from expunge.models.database import read_url
 from expunge.models.errors import ConfigurationError
@@ -36,8 +36,8 @@ def _no_bool(value: Any) -> Any:
 def _distances(value: Any) -> Any:
     """A number, or a list of them, as distances in days."""
     given = value if isinstance(value, (list, tuple)) else [value]
-    if isinstance(value, str):  # of the environment, where pydantic did not read JSON
-        given = value.split(",")
+    if isinstance(value, str):  # of the environment: `7` or `[14, 7]`
+        given = value.strip("[] ").split(",")
     try:
         days = [float(_no_bool(one)) for one in given]
     except (TypeError, ValueError, OverflowError):
@@ -69,7 +69,7 @@ def _web(url: str) -> str:
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=366 * _DAY, allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 Threads = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
-Distances = Annotated[tuple[float, ...], BeforeValidator(_distances)]
+Distances = Annotated[tuple[float, ...], NoDecode, BeforeValidator(_distances)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 

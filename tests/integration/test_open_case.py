@@ -351,4 +351,4 @@ def test_received_long_ago_is_overdue_at_once(bench):
     received = datetime.now(UTC) - timedelta(days=60)
     bench.open("b/1", basis="ccpa", received_at=received)
     bench.sweep()
-    assert [n.kind for n in bench.notices()] == ["case.due_soon"]
+    assert [n.kind for n in bench.notices()] == ["case.overdue"]

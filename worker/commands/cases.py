@@ -7,6 +7,7 @@ import click
 
 from expunge.models.database import Database
 from expunge.models.list_cases import list_cases, read_case
+from expunge.models.list_holds import holds_of_case
 from expunge.models.list_outbox import EntryFilter, list_entries
 from expunge.models.list_receipts import ReceiptFilter, list_receipts
 from expunge.models.states import CaseState
@@ -46,9 +47,10 @@ TABLE = [
 
 @click.command()
 @json_option
+@click.option("--overdue", is_flag=True, help="Only cases whose statutory date has passed.")
 @click.argument("case", metavar="[CASE]", type=TEXT, required=False)
 @pass_invocation
-def cases(invocation: Invocation, /, as_json: bool, case: str | None) -> None:
+def cases(invocation: Invocation, /, as_json: bool, overdue: bool, case: str | None) -> None:
     """List the cases, or show one with its entries and receipts.
 
     A case's state is the first that applies of escalated (a person has to decide), held (a legal hold covers something
@@ -64,20 +66,23 @@ def cases(invocation: Invocation, /, as_json: bool, case: str | None) -> None:
     Examples:
       expunge cases
       expunge cases 88213
-      expunge cases --json | jq -r 'select(.overdue) | .id'
+      expunge cases --overdue --json | jq -r .id
     """
     if case is not None:
+        if overdue:
+            raise click.UsageError("give CASE or --overdue, not both")
         _show(invocation.database, case, as_json)
     elif as_json:
-        output.print_json(list_cases(invocation.database))
+        output.print_json(list_cases(invocation.database, overdue=overdue))
     else:
-        printed = output.print_table(list_cases(invocation.database), TABLE)
+        printed = output.print_table(list_cases(invocation.database, overdue=overdue), TABLE)
         output.say(output.plural(printed, "case") + ".")
 
 
 def _show(database: Database, case: str, as_json: bool) -> None:
     with database.read() as tx:
         found = read_case(tx, case)
+        found["holds"] = holds_of_case(tx, case)
     entries = list_entries(database, EntryFilter(case=case))
     receipts = list_receipts(database, ReceiptFilter(case=case))
     if as_json:
@@ -88,6 +93,14 @@ def _show(database: Database, case: str, as_json: bool) -> None:
     output.print_table([[found]], TABLE)
     if found["nothing_found"]:
         output.say("Somebody looked, and nothing was found.")
+    for hold in found["holds"]:
+        matter = "" if hold["matter"] is None else f", matter {hold['matter']}"
+        held = output.plural(hold["entries"], "entry is", "entries are")
+        output.say(f"Since {hold['since']:%Y-%m-%d} hold {hold['id']}{matter} stands: {held} held, and not erased.")
+    if found["holds"] and found["due_at"] is not None:
+        output.say(f"The person must be answered by {found['due_at']:%Y-%m-%d} all the same.")
+    if found["extended_at"] is not None:
+        output.say(f"Extended on {found['extended_at']:%Y-%m-%d} by {found['extended_by']}: {found['extended_why']}")
     left = ([row for row in page if not row["settled"]] for page in entries)
     print_entries((page for page in left if page), title="\nStill to be erased", case=False)
     dates = TwoDates()

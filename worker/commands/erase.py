@@ -16,7 +16,7 @@ from expunge.models.targets import Target
 from expunge.worker import output
 from expunge.worker.cli import Failure
 from expunge.worker.invocation import Invocation, pass_invocation
-from expunge.worker.parameters import MOMENT, TEXT, json_option
+from expunge.worker.parameters import RECEIVED, TEXT, json_option
 from expunge.worker.settings import Settings
 from expunge.worker.target_lines import Accounts, Parsed, parse
 
@@ -36,7 +36,7 @@ class _DryRun(Exception):
     type=click.Choice(list(BASES)),
     help="The legal basis, which sets the statutory date.  [default: request]",
 )
-@click.option("--received-at", metavar="TIME", type=MOMENT, help="When it was asked for (ISO 8601).  [default: now]")
+@click.option("--received-at", metavar="TIME", type=RECEIVED, help="When it was asked for (ISO 8601).  [default: now]")
 @click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; write nothing.")
 @click.option("--tracked", is_flag=True, help="Everything in the inventory of the subject, or of --conversation.")
 @click.option("--conversation", metavar="C", type=TEXT, help="With --tracked: of this conversation alone.")
