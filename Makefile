@@ -24,6 +24,10 @@ demo: setup ## a whole erasure case on this machine: local S3, local provider, r
 test: setup ## everything, with real servers started by the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+test-rgw: setup ## the S3 tests on a Ceph RGW, where radosgw, ceph-mon, ceph-osd and ceph-common are installed
+	EXPUNGE_TEST_RGW=1 $(BIN)/python -m pytest -n0 tests/integration/test_s3_ordinary.py tests/integration/test_s3_uploads.py \
+	  tests/integration/test_cases_s3.py tests/integration/test_s3_listing_orders.py -k rgw
+
 chaos: setup ## the long round of tests/chaos and the state machines: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
 	  $(BIN)/python -m pytest tests/chaos tests/integration/test_state_machine*.py tests/integration/test_purge_graphs.py -n 2 --dist worksteal
@@ -47,5 +51,5 @@ bench: setup ## the benchmarks, each beside its reference: minutes, and a quiet 
 up: setup ## worker and beat in one process, with ./expunge.toml
 	$(BIN)/expunge up
 
-.PHONY: help setup demo test chaos unit lint format bench up
+.PHONY: help setup demo test test-rgw chaos unit lint format bench up
 .DEFAULT_GOAL := help

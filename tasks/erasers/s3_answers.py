@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from expunge.tasks.erasers.s3_errors import by_code, error_name
+from expunge.tasks.erasers.s3_errors import by_code, error_name, refused_code
 from expunge.tasks.outcomes import Outcome
 
 Pair = tuple[str, str | None]
@@ -37,7 +37,7 @@ def judge_batch(parsed: dict[str, Any], asked: Collection[Pair]) -> dict[Pair, J
             judged[pair] = verdict
     for item in errors:  # after the successes: a key in both lists is not deleted
         for pair in _of_error(item, wanted, judged):
-            code = str(item.get("Code", ""))
+            code = refused_code(str(item.get("Code", "")), item.get("Message"))
             judged[pair] = Judged(by_code(code), error_name(code))
     left_out = Judged(Outcome.LEFT_OUT, "LeftOut")
     return {pair: judged.get(pair, left_out) for pair in wanted}

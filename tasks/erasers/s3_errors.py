@@ -110,6 +110,16 @@ def error_name(code: object) -> str:
     return code if isinstance(code, str) and _ERROR.fullmatch(code) else "Unrecognised"
 
 
+MFA_DELETE = "MfaDelete"
+"""AccessDenied in a bucket with MFA delete: nobody but its owner, with the device in hand, may delete versions there
+(Amazon S3 User Guide, "Configuring MFA delete"). LIMITS.md says what to do."""
+
+
+def refused_code(code: str, message: object) -> str:
+    """The code, or MFA_DELETE where the message of an AccessDenied says that the device is missing."""
+    return MFA_DELETE if code == "AccessDenied" and "mfa " in f"{message} ".lower() else code
+
+
 def by_code(code: str, status: int | None = None) -> Outcome:
     """The outcome of an error in S3's own shape, of a whole call or of one key."""
     if code in ABSENT_CODES:
@@ -162,7 +172,7 @@ def _client_error(response: Any, operation: str) -> Verdict:
     metadata = response.get("ResponseMetadata", {})
     headers = metadata.get("HTTPHeaders", {})
     status = response.get("OwnStatus", metadata.get("HTTPStatusCode"))
-    code = str(response.get("Error", {}).get("Code", ""))
+    code = refused_code(str(response.get("Error", {}).get("Code", "")), response.get("Error", {}).get("Message"))
     wait = retry_after(headers.get("retry-after"))
     outcome = by_code(code, status)
     if code == NO_SUCH_UPLOAD and operation == "AbortMultipartUpload":

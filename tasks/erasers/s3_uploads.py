@@ -18,6 +18,7 @@ from expunge.models.entry import Entry
 from expunge.models.targets import split_object
 from expunge.tasks.erasers.contract import Answer, Call, NothingSent, NotSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
+from expunge.tasks.erasers.s3_errors import NO_SUCH_UPLOAD
 from expunge.tasks.erasers.s3_keys import needs_encoding
 from expunge.tasks.erasers.s3_options import MAX_KEYS, OUTSIDE_ALLOW, S3Options, is_allowed
 from expunge.tasks.erasers.s3_pages import Markers, Page, UploadPages
@@ -199,7 +200,7 @@ class Uploads:
         try:
             parts = self._client.call("ListParts", bucket, Key=key, UploadId=upload, MaxParts=1).parsed.get("Parts")
         except CallFailed as failure:
-            if failure.error == "NoSuchUpload":
+            if failure.error in (NO_SUCH_UPLOAD, "NoSuchKey"):  # the latter by Ceph RGW 16
                 return Outcome.DELETED, "", {"confirmed_by": "ListParts"}
             if failure.outcome is Outcome.REFUSED:
                 return Outcome.DELETED, "", {"confirmed_by": "status 204"}

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers.ceph_rgw import ACCESS_KEY as RGW_KEY
+from servers.ceph_rgw import SECRET_KEY as RGW_SECRET
+from servers.ceph_rgw import CephMissing, ceph_rgw
 from servers.moto_server import moto_server
 from servers.s3_stub import ACCESS_KEY, SECRET_KEY, S3Stub, s3_stub
 from servers.s3_targets import S3Server
@@ -44,13 +47,27 @@ def weed() -> Iterator[S3Server]:
         started.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="session")
+def rgw() -> Iterator[S3Server]:
+    """Ceph's gateway; `make test-rgw` asks for it."""
+    started: AbstractContextManager[str] = ceph_rgw()
+    try:
+        url = started.__enter__()
+    except CephMissing as missing:
+        pytest.skip(str(missing))
+    try:
+        yield S3Server("rgw", url, RGW_KEY, RGW_SECRET)
+    finally:
+        started.__exit__(None, None, None)
+
+
 @pytest.fixture
 def stub() -> Iterator[S3Stub]:
     with s3_stub() as running:
         yield running
 
 
-@pytest.fixture(params=["stub", "moto", "weed"])
+@pytest.fixture(params=["stub", "moto", "weed", *(["rgw"] if os.environ.get("EXPUNGE_TEST_RGW") else [])])
 def server(request: pytest.FixtureRequest) -> S3Server:
     """Each S3 server in turn."""
     found = request.getfixturevalue(request.param)

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.tasks.erasers.s3_answers import Pair, judge_batch
+from expunge.tasks.erasers.s3_answers import Judged, Pair, judge_batch
 from expunge.tasks.outcomes import Outcome
 
 
@@ -87,3 +87,11 @@ def test_deleted_is_only_what_was_named_exactly(asked: set[Pair], deleted: Any, 
         if verdict.outcome is Outcome.DELETED:
             named = [each for each in deleted if each["Key"] == key]
             assert any(each.get("VersionId") == version for each in named)
+
+
+def test_mfa_delete_is_told_from_a_missing_permission() -> None:
+    words = {"Mfa Authentication must be used for this request": "MfaDelete", "Access Denied": "AccessDenied"}
+    for message, error in words.items():
+        item = {"Key": "k", "VersionId": "v", "Code": "AccessDenied", "Message": message}
+        judged = judge_batch({"Errors": [item]}, [("k", "v")])
+        assert judged["k", "v"] == Judged(Outcome.REFUSED, error)
