@@ -104,6 +104,16 @@ for _kind in (
         "conv_…/msg_…",
         is_part=True,
     ),
+    Kind("container", by_pattern(f"cntr_{_ID}", "cntr_…"), "cntr_…"),
+    Kind(
+        "container_file",
+        by_pattern(f"cntr_{_ID}/cfile_{_ID}", "cntr_…/cfile_…"),
+        "cntr_…/cfile_…",
+        is_part=True,
+    ),
+    Kind("thread", by_pattern(f"thread_{_ID}", "thread_…"), "thread_…"),
+    Kind("assistant", by_pattern(f"asst_{_ID}", "asst_…"), "asst_…"),
+    Kind("chat_completion", by_pattern(f"chatcmpl-{_ID}", "chatcmpl-…"), "chatcmpl-…"),
 ):
     register_kind(_kind)
 

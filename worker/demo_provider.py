@@ -35,6 +35,7 @@ from expunge.worker.demo_provider_api import answer
 from expunge.worker.demo_provider_dialects import azure_not_found, headers, incoming, outgoing
 from expunge.worker.demo_provider_faults import Fault, Faults, Reply, parse_fault
 from expunge.worker.demo_provider_log import AccessLog
+from expunge.worker.demo_provider_more import BY_NAME, NO_BODY, seed_plain
 from expunge.worker.demo_provider_objects import ApiError, Identity, Json, Project, Request
 
 DEMO_KEY = "sk-demo"
@@ -98,6 +99,8 @@ class DemoProvider:
         """Make objects with known ids; see Project.seed."""
         with self._lock:
             self.project(project).seed(wanted)
+            for name in BY_NAME.keys() & wanted.keys():
+                seed_plain(self.project(project), name, list(wanted[name]))
 
     def modes(self, dialect: str | None = None, project: str = "proj_demo", **modes: Any) -> None:
         """Behave otherwise from now on: see Project.modes and demo_provider_dialects.py."""
@@ -124,6 +127,8 @@ class DemoProvider:
             answered = self._outgoing(fault, status, truth)
             if fault is None:
                 answered = _in_dialect(self.dialect, asked, status, truth)
+                if status == 200 and request.method == "DELETE" and NO_BODY.fullmatch(request.path):
+                    answered.body = b""
             self.log.add(
                 {
                     "time": datetime.now(UTC).isoformat(),

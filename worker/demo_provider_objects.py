@@ -86,6 +86,8 @@ class Project:
     """By vector store: files that it counts and does not list."""
     lingering: dict[str, int] = field(default_factory=dict)
     """Reads that are left to files which are deleted, and still there."""
+    plain: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """The objects of demo_provider_more.py, by kind and locator."""
 
     def dump(self) -> Json:
         """Ids only."""
@@ -97,7 +99,7 @@ class Project:
                 conv: list(items) for conv, items in self.items.items() if items and conv not in self.conversations
             },
             "responses": list(self.responses),
-        }
+        } | {name: list(kept) for name, kept in self.plain.items() if kept}
 
     def seed(self, wanted: Mapping[str, Any]) -> None:
         """Make objects with known ids: lists of ids, or for stores and conversations a mapping to their parts."""

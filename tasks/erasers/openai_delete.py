@@ -4,7 +4,11 @@
     file, vector_store,
     conversation         {"id": …, "deleted": true}                 that body
     vector_store_file    the same, with the file's id               that body
+    thread, assistant,
+    chat_completion      {"id": …, "deleted": true}                 that body
     response             the same, or no body at all                that body, else a look that finds it gone
+    container,
+    container_file       not documented; may have no body           that body, else a look that finds it gone
     conversation_item    the conversation, without a flag           a look that finds the item gone
 
 "Delete a conversation" says that its items are not deleted with it. So when the API answers for an item that the
@@ -15,6 +19,9 @@ is `PARENT_ABSENT`, few tries and then a person, and no reason to hold up the la
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import openai
 
 from expunge.models.entry import Entry
 from expunge.tasks.erasers.contract import Answer, NothingSent
@@ -27,6 +34,9 @@ from expunge.tasks.erasers.openai_reply import Reply
 from expunge.tasks.outcomes import Outcome
 
 PARENT_ABSENT = "ParentAbsent"
+
+RAW_RESPONSE_HEADER: Final = "X-Stainless-Raw-Response"
+"""What the SDK's `with_raw_response` sets, to give the answer as it came."""
 
 Ids = tuple[str, ...]
 """A locator's path: `("conv_1", "msg_2")`; the last one is the object's own."""
@@ -52,6 +62,18 @@ class Deletion:
 def _returns_conversation(reply: Reply, ids: Ids) -> bool:
     body = reply.json() or {}
     return body.get("object") == "conversation" and body.get("id") == ids[0]
+
+
+def _beta(method: Literal["DELETE", "GET"], path: str) -> Request:
+    """A request of the deprecated Assistants API, by the SDK's own way for requests that it has no method for: its
+    methods for these warn at every call, and an SDK without them is to come."""
+    headers = {"OpenAI-Beta": "assistants=v2", RAW_RESPONSE_HEADER: "true"}
+
+    def request(sdk: openai.OpenAI) -> Any:
+        call = sdk.delete if method == "DELETE" else sdk.get
+        return call(path, cast_to=object, options={"headers": headers})
+
+    return request
 
 
 DELETIONS: dict[str, Deletion] = {
@@ -93,6 +115,38 @@ DELETIONS: dict[str, Deletion] = {
         lambda ids: lambda sdk: sdk.conversations.items.with_raw_response.retrieve(ids[1], conversation_id=ids[0]),
         "GET /conversations/{id}/items/{item_id}",
         _returns_conversation,
+    ),
+    "container": Deletion(
+        "DELETE /containers",
+        lambda ids: lambda sdk: sdk.containers.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.containers.with_raw_response.retrieve(ids[0]),
+        "GET /containers/{id}",
+        lambda reply, ids: reply.is_empty,
+    ),
+    "container_file": Deletion(
+        "DELETE /containers/files",
+        lambda ids: lambda sdk: sdk.containers.files.with_raw_response.delete(ids[1], container_id=ids[0]),
+        lambda ids: lambda sdk: sdk.containers.files.with_raw_response.retrieve(ids[1], container_id=ids[0]),
+        "GET /containers/{id}/files/{file_id}",
+        lambda reply, ids: reply.is_empty,
+    ),
+    "thread": Deletion(
+        "DELETE /threads",
+        lambda ids: _beta("DELETE", f"/threads/{ids[0]}"),
+        lambda ids: _beta("GET", f"/threads/{ids[0]}"),
+        "GET /threads/{id}",
+    ),
+    "assistant": Deletion(
+        "DELETE /assistants",
+        lambda ids: _beta("DELETE", f"/assistants/{ids[0]}"),
+        lambda ids: _beta("GET", f"/assistants/{ids[0]}"),
+        "GET /assistants/{id}",
+    ),
+    "chat_completion": Deletion(
+        "DELETE /chat/completions",
+        lambda ids: lambda sdk: sdk.chat.completions.with_raw_response.delete(ids[0]),
+        lambda ids: lambda sdk: sdk.chat.completions.with_raw_response.retrieve(ids[0]),
+        "GET /chat/completions/{id}",
     ),
 }
 

@@ -15,7 +15,13 @@ from expunge.tasks.erasers.contract import Eraser
 from expunge.worker import demo_provider_faults as faults
 from expunge.worker.demo_provider import DemoProvider
 
-_PREFIX = {"file": "file-", "vector_store": "vs_", "conversation": "conv_", "response": "resp_"}
+_PREFIX = {"file": "file-", "vector_store": "vs_", "conversation": "conv_", "response": "resp_"} | {
+    "container": "cntr_",
+    "container_file": "cntr_of_files/cfile_",
+    "thread": "thread_",
+    "assistant": "asst_",
+    "chat_completion": "chatcmpl-",
+}
 
 KINDS = tuple(_PREFIX)
 
@@ -45,6 +51,12 @@ class OpenAIWorld:
                 self._provider.seed(**{f"{kind}s": [locator]})
             case "vector_store":
                 self._provider.seed(files=[f"file-of-{number}"], vector_stores={locator: [f"file-of-{number}"]})
+            case "container":
+                self._provider.seed(containers=[locator], container_files=[f"{locator}/cfile_{number}"])
+            case "container_file":
+                self._provider.seed(container_files=[locator])
+            case "thread" | "assistant" | "chat_completion":
+                self._provider.seed(**{f"{kind}s": [locator]})
             case "conversation":
                 self._provider.seed(conversations={locator: [f"msg_{number}_{item}" for item in range(3)]})
         return locator
@@ -54,7 +66,7 @@ class OpenAIWorld:
 
     def exists(self, kind: str, locator: str) -> bool:
         state = self._provider.project().dump()
-        return locator in state[f"{kind}s"] or locator in state["left_behind_items"]
+        return locator in state.get(f"{kind}s", ()) or locator in state["left_behind_items"]
 
     def eraser(self) -> Eraser:
         return self._eraser
@@ -80,7 +92,7 @@ class OpenAIWorld:
 
 
 def _locator(path: str) -> str:
-    return re.sub("/(items|files)/", "/", path.split("/", 3)[3])
+    return re.sub("/(items|files)/", "/", path.removeprefix("/v1/chat").removeprefix("/v1").split("/", 2)[2])
 
 
 @contextmanager
@@ -90,4 +102,5 @@ def open_world() -> Iterator[World]:
         DemoProvider() as provider,
         account(provider.base_url, organization="org-demo", project="proj_demo") as eraser,
     ):
+        provider.seed(containers=["cntr_of_files"])
         yield OpenAIWorld(provider, eraser)

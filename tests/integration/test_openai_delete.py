@@ -21,6 +21,11 @@ OBJECTS = [
     ("conversation", "conv_1", "DELETE /conversations"),
     ("conversation_item", "conv_2/msg_1", "DELETE /conversations/items"),
     ("vector_store_file", "vs_2/file-11", "DELETE /vector_stores/files"),
+    ("container", "cntr_1", "DELETE /containers"),
+    ("container_file", "cntr_2/cfile_1", "DELETE /containers/files"),
+    ("thread", "thread_1", "DELETE /threads"),
+    ("assistant", "asst_1", "DELETE /assistants"),
+    ("chat_completion", "chatcmpl-1", "DELETE /chat/completions"),
 ]
 WITH_FLAG = [each for each in OBJECTS if each[0] != "conversation_item"]
 
@@ -33,6 +38,11 @@ def provider() -> Iterator[DemoProvider]:
             vector_stores={"vs_1": [], "vs_2": ["file-1", "file-11"]},
             responses=["resp_1"],
             conversations={"conv_1": [], "conv_2": ["msg_1", "msg_2"]},
+            containers=["cntr_1", "cntr_2"],
+            container_files=["cntr_2/cfile_1"],
+            threads=["thread_1"],
+            assistants=["asst_1"],
+            chat_completions=["chatcmpl-1"],
         )
         yield server
 
@@ -50,7 +60,7 @@ def is_there(provider: DemoProvider, kind: str, locator: str) -> bool:
     if kind == "vector_store_file":
         store, _, file = locator.partition("/")
         return file in state["vector_stores"].get(store, [])
-    return locator in state[kind + "s"]
+    return locator in state.get(kind + "s", [])
 
 
 @pytest.mark.parametrize(("kind", "locator", "operation"), OBJECTS)
@@ -182,7 +192,12 @@ def test_a_response_that_is_deleted_without_a_body_is_looked_for(provider: DemoP
     assert (get["method"], get["status"]) == ("GET", 404)
 
 
-CONFIRMED_BY_LOOK = [("response", "resp_1", Reply.EMPTY), ("conversation_item", "conv_2/msg_1", Reply.TRUE)]
+CONFIRMED_BY_LOOK = [
+    ("response", "resp_1", Reply.EMPTY),
+    ("conversation_item", "conv_2/msg_1", Reply.TRUE),
+    ("container", "cntr_1", Reply.EMPTY),
+    ("container_file", "cntr_2/cfile_1", Reply.EMPTY),
+]
 
 
 @pytest.mark.parametrize(("kind", "locator", "success"), CONFIRMED_BY_LOOK)
