@@ -34,7 +34,7 @@ class Deferred:
 def complaint(eraser: Eraser, entry: Entry) -> str | None:
     """Why an entry can never be tried: plain SQL may bring anything. None if it can."""
     kind = find_kind(entry.kind)
-    if kind is None or all(kind.name != ours.name for ours in eraser.kinds):
+    if kind is None or (kind not in eraser.kinds and all(kind.name != ours.name for ours in eraser.kinds)):
         return f"kind: store {eraser.store} cannot erase this kind"
     return locator_complaint(kind, entry.locator) or eraser.refuse(entry.kind, entry.locator)
 

@@ -57,7 +57,7 @@ def make_receipt(
         request_id=_text(answer.request_id),
         http_status=answer.http_status,
         error=None if error is None else _code(error),
-        detail=_clean(detail) or None,
+        detail=_clean(detail) or None if detail else None,
         endpoint=_text(answer.endpoint),
         region=_text(answer.region),
         called_at=answer.called_at,

@@ -32,7 +32,11 @@ def judge_batch(parsed: dict[str, Any], asked: Collection[Pair]) -> dict[Pair, J
         return dict.fromkeys(asked, Judged(Outcome.UNCONFIRMED, "Unconfirmed"))
     wanted = set(asked)
     judged: dict[Pair, Judged] = {}
+    gone = Judged(Outcome.DELETED)
     for item in deleted:
+        if len(item) == 1 and (item.get("Key"), None) in wanted:  # nearly all: a key, and nothing said of versions
+            judged[item["Key"], None] = gone
+            continue
         for pair, verdict in _of_deleted(item, wanted):
             judged[pair] = verdict
     for item in errors:  # after the successes: a key in both lists is not deleted

@@ -11,7 +11,6 @@ Source: Amazon S3 API Reference, ListObjectsV2 and ListObjectVersions.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
@@ -100,7 +99,7 @@ class Page:
     def _is_in(self, order: Callable[[str], Any]) -> bool:
         for run in self.runs:
             keys = [order(key) for key in run]
-            if any(one > next_one for one, next_one in pairwise(keys)):
+            if keys != sorted(keys):
                 return False
         return True
 
