@@ -239,18 +239,36 @@ def test_p14_a_missing_key_parks_its_own_lane_only(database, monkeypatch):
             eraser.close()
 
 
-@pytest.mark.parametrize("polls", [2, -1])
-def test_p11_deleted_and_still_there(database, monkeypatch, polls):
-    """A deletion is confirmed, and the file is listed all the same, for a while or for ever (LibreChat#7478, masaic
+@pytest.mark.parametrize("verify_after", [None, 60.0])
+@pytest.mark.parametrize("polls", [1, -1])
+def test_p11_deleted_and_still_there(database, monkeypatch, polls, verify_after):
+    """A deletion is confirmed, and the file is there all the same, for a while or for ever (LibreChat#7478, masaic
     AgC#114; ogx#2685 for content that stays): the receipt of the call says what the call said, and nothing of a later
-    moment; that is what `verify_after` is for."""
-    with world_of(database, monkeypatch) as world:
+    moment. With `verify_after` a later look tells: it is erased again, and what comes back twice needs a person."""
+    with world_of(database, monkeypatch, verify_after=verify_after) as world:
         world.provider.seed(files=["file-1"])
         world.provider.modes(lingers=polls)
         world.open(("file", "file-1"))
         world.run(rounds=1)
         assert world.receipts("file") == [("delete", "deleted", None)]
         assert world.state()["files"] == ["file-1"]
+        assert world.bench.case().completed_at is not None
+        world.run(rounds=8)
+        told = [status for _, status, _ in world.receipts("file")]
+        if verify_after is None:
+            assert told == ["deleted"]
+        elif polls > 0:
+            assert told[:2] == ["deleted", "present"]
+            assert told[-1] == "absent"
+            assert world.bench.case().completed_at is not None
+            assert world.state()["files"] == []
+        else:
+            assert told[:4] == ["deleted", "present", "deleted", "present"]
+            assert "absent" not in told
+            assert world.bench.case().completed_at is None
+            kinds = [notice.kind for notice in world.bench.notices()]
+            assert "entry.reappeared" in kinds
+            assert "entry.escalated" in kinds
 
 
 OTHER = {"openai-organization": "org-other", "openai-project": "proj_elsewhere"}
