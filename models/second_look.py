@@ -26,31 +26,36 @@ it found: it was before."""
 def turn(tx: Transaction, moves: Sequence[Move], *, token: str) -> list[int]:
     """Entries that wait for something else from now on, if they are still ours; gives those. Their counts begin anew,
     but for escalations, which a success alone ends."""
-    turned = []
-    for moved in moves:
-        escalated = moved.state is EntryState.ESCALATED
-        if tx.run(
-            """
-            UPDATE erasure_outbox
-               SET action = :action, settled = :settled, state = :state, due_at = {now+delay}, reason = :reason,
-                   tries = 0, refusals = 0, lost_leases = 0, rounds = 0, had_parts = :had_parts, cursor = NULL,
-                   escalations = CASE WHEN :settled THEN 0 ELSE escalations + :escalated END,
-                   reappeared = reappeared + :reappeared, lease_token = NULL, lease_until = NULL
-             WHERE id = :id AND lease_token = :token AND state = 'calling'
-            """,
-            id=moved.entry_id,
-            token=token,
-            action=str(moved.action),
-            settled=moved.settled,
-            state=str(moved.state),
-            delay=ESCALATED_RETRY_SECONDS if escalated else moved.delay_seconds,
-            reason=moved.reason,
-            had_parts=False,
-            escalated=int(escalated),
-            reappeared=moved.reappeared,
-        ):
-            turned.append(moved.entry_id)
-    return turned
+    together: dict[tuple[object, ...], list[Move]] = {}
+    for moved in moves:  # of a thousand keys that one call has erased all go the same way
+        way = (moved.state, moved.action, moved.settled, moved.delay_seconds, moved.reason, moved.reappeared)
+        together.setdefault(way, []).append(moved)
+    return [entry_id for alike in together.values() for entry_id in _turn(tx, alike, token)]
+
+
+def _turn(tx: Transaction, alike: Sequence[Move], token: str) -> list[int]:
+    moved = alike[0]
+    escalated = moved.state is EntryState.ESCALATED
+    rows = tx.rows(
+        """
+        UPDATE erasure_outbox
+           SET action = :action, settled = :settled, state = :state, due_at = {now+delay}, reason = :reason,
+               tries = 0, refusals = 0, lost_leases = 0, rounds = 0, had_parts = false, cursor = NULL,
+               escalations = CASE WHEN :settled THEN 0 ELSE escalations + :escalated END,
+               reappeared = reappeared + :reappeared, lease_token = NULL, lease_until = NULL
+         WHERE id {in ids} AND lease_token = :token AND state = 'calling' RETURNING id
+        """,
+        ids=[each.entry_id for each in alike],
+        token=token,
+        action=str(moved.action),
+        settled=moved.settled,
+        state=str(moved.state),
+        delay=ESCALATED_RETRY_SECONDS if escalated else moved.delay_seconds,
+        reason=moved.reason,
+        escalated=int(escalated),
+        reappeared=moved.reappeared,
+    )
+    return [row.id for row in rows]
 
 
 def lock_unlookable(tx: Transaction, account: str, limit: int) -> list[Entry]:
