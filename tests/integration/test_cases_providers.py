@@ -98,7 +98,7 @@ def test_p10_in_use_is_order_and_not_a_refusal(world):
     world.provider.seed(files=["file-1"], vector_stores={"vs_other": ["file-1"]})
     world.provider.modes(attached="refused")
     world.open(("file", "file-1"))
-    world.run(rounds=4)
+    world.run(rounds=3)
     (entry,) = world.bench.entries()
     assert (entry.state, entry.refusals, entry.reason) == ("ready", 0, "Conflict")
     assert set(world.receipts("file")) == {("delete", "failed", "Conflict")}
