@@ -2,30 +2,22 @@
 
 import json
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import run, start
-from fleet import url_of, write_settings
+from fleet import CELERY, Fleet, Process, url_of, write_settings
 from kombu import Connection
-from sqlalchemy.orm import Session
 from waiting import wait_for
 
-from expunge.models import Target, bell, open_case
-from expunge.models.database import Database
-from expunge.models.list_cases import read_case
+from expunge.models import bell
 from expunge.models.list_receipts import ReceiptFilter, list_receipts
 from expunge.tasks.doorbell import Doorbell
 from expunge.worker.demo_provider import DemoProvider
 from expunge.worker.demo_provider_faults import Fault, Reply
-
-CELERY = ("celery", "-A", "expunge.worker.app")
 
 
 @pytest.fixture
@@ -34,73 +26,11 @@ def provider() -> Iterator[DemoProvider]:
         yield running
 
 
-class Process:
-    """A running worker or beat, with what it logged so far."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-
-    def says(self, text: str) -> bool:
-        return any(text in line for line in self.lines)
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=30)
-        self._reader.join(10)
-        return code
-
-
-class Fleet:
-    """Workers and beats in a folder, over one database and broker."""
-
-    def __init__(self, folder: Path, url: str, broker: Any, provider: DemoProvider, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
-        self.broker_url = url_of(broker)
-        self.database = Database.open(url)
-        self.settings = folder / "settings.toml"
-        accounts = {"ai": {"store": "openai", "base_url": provider.base_url}}
-        write_settings(self.settings, database=url, broker=broker, accounts=accounts, sweep_seconds=1)
-        self.cwd = folder / "cwd"
-        self.cwd.mkdir()
-
-    def start(self, *arguments: str, ready: str | None = None, **more: str) -> Process:
-        config = {"EXPUNGE_CONFIG": str(self.settings), **more}
-        process = Process(self.stack.enter_context(start(*CELERY, *arguments, cwd=self.cwd, **config)))
-        if ready is not None:
-            wait_for(lambda: process.says(ready) or process.process.poll() is not None, what=ready, seconds=60)
-            assert process.process.poll() is None, process.lines
-        return process
-
-    def worker(self, name: str = "w1") -> Process:
-        return self.start("worker", "-n", f"{name}@test", ready=" ready.")
-
-    def beat(self) -> Process:
-        return self.start("beat")
-
-    def open(self, case: str, *files: str) -> None:
-        with Session(self.database.engine) as session, session.begin():
-            open_case(session, case_id=case, subject="u-1", targets=[Target("ai", "file", file) for file in files])
-
-    def complete(self, case: str) -> bool:
-        with self.database.read() as tx:
-            return bool(read_case(tx, case)["state"] == "complete")
-
-    def await_complete(self, case: str, seconds: float = 40) -> None:
-        wait_for(lambda: self.complete(case), seconds=seconds, what=f"case {case}")
-
-
 @pytest.fixture
 def fleet(tmp_path, postgres_url, broker, provider) -> Iterator[Fleet]:
     with ExitStack() as stack:
-        made = Fleet(tmp_path, postgres_url, broker, provider, stack)
+        accounts = {"ai": {"store": "openai", "base_url": provider.base_url}}
+        made = Fleet(tmp_path, postgres_url, broker, accounts, stack)
         yield made
         made.database.close()
 
@@ -146,7 +76,6 @@ def test_the_doorbell_is_quicker_than_the_sweep(fleet, provider) -> None:
 
 HOST = """
 import sys
-import threading
 import sqlalchemy
 from expunge.models import Target, open_case
 
