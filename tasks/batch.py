@@ -25,6 +25,7 @@ from expunge.tasks.grouping import Deferred, Group, complaint, group
 from expunge.tasks.health import LONGEST_PROBE_WAIT, LaneEvent, pause_unsendable
 from expunge.tasks.outcomes import Outcome
 from expunge.tasks.receipts import missing, raised
+from expunge.tasks.replicas import put_copies
 from expunge.tasks.runtime import Runtime
 from expunge.tasks.second_look import cannot_look, second_look
 from expunge.tasks.settling import Settlement, decide, settle, settle_looked, tell_of_lane, until_reachable
@@ -55,7 +56,9 @@ class Batch:
         """Drive it as far as time and the stop signal allow; the rest goes back, uncounted."""
         self._runtime.leases.add(self._token)
         try:
-            groups, deferred = group(self._claim, self._triable(), self._eraser.batch)
+            triable = self._triable()
+            put_copies(self._runtime, self._account, triable, token=self._token)
+            groups, deferred = group(self._claim, triable, self._eraser.batch)
             for late in deferred:
                 self._defer(late)
             for together in groups:

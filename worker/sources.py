@@ -88,6 +88,9 @@ def _accounts(tables: object, problems: list[str]) -> dict[str, AccountOptions]:
             options = _account(dotted, table, overrides.get(name, {}), problems)
             if options is not None:
                 accounts[name] = options
+    if len(accounts) == len(tables):  # what is wrong by itself comes first: others may only follow from it
+        for name, options in accounts.items():
+            problems += [f"accounts.{name}.{each}" for each in options.complaints(name, accounts)]
     return accounts
 
 

@@ -24,7 +24,7 @@ answers; nothing is lost by raising, but a precise Outcome is better.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol, cast
@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
-from expunge.models.targets import Kind
+from expunge.models.targets import Kind, Target
 from expunge.tasks.outcomes import Outcome
 
 
@@ -64,6 +64,15 @@ class AccountOptions(BaseModel):
     """Seconds after a success until a second look, by another call than the delete; None: there is none."""
     timeout_seconds: float = Field(default=30.0, gt=0)
     """Of one request; a third of the lease at most, whatever is set here."""
+
+    def copies_of(self, kind: str, locator: str) -> Sequence[Target]:
+        """Copies of this target at other accounts, which its case owes as well. No network."""
+        return ()
+
+    def complaints(self, name: str, accounts: Mapping[str, "AccountOptions"]) -> Sequence[str]:
+        """What is wrong with these options, those of the account `name`, beside all the others: the option's name and
+        a sentence."""
+        return ()
 
 
 @dataclass(slots=True)

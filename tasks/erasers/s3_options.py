@@ -1,12 +1,14 @@
 """The settings of an S3 account, and what may be erased with it."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from expunge.models.targets import split_object
+from expunge.models.targets import Target, split_object
 from expunge.tasks.erasers.contract import AccountOptions
+from expunge.tasks.erasers.s3_replicas import Replica, complaints, copies_of
 
 MAX_KEYS = 1000
 """Of one DeleteObjects call and of one listing page (Amazon S3 API Reference)."""
@@ -35,6 +37,19 @@ class S3Options(AccountOptions):
     keys_per_call: int = Field(default=MAX_KEYS, ge=1, le=MAX_KEYS)
     pages_per_claim: int = Field(default=10, ge=1, le=1000)
     """Listing pages of a `prefix` that one claim puts into the outbox."""
+    replicas: tuple[Replica, ...] = ()
+    """Accounts with copies of its buckets: every target of this account is owed there, too."""
+
+    def copies_of(self, kind: str, locator: str) -> Sequence[Target]:
+        return copies_of(self.replicas, kind, locator)
+
+    def complaints(self, name: str, accounts: Mapping[str, AccountOptions]) -> Sequence[str]:
+        known = {
+            other: (options.allow, options.partial_prefixes) if isinstance(options, S3Options) else None
+            for other, options in accounts.items()
+        }
+        found = complaints(name, self.allow, self.replicas, known, partial_prefixes=self.partial_prefixes)
+        return [f"replicas: {each}" for each in found]
 
     @field_validator("allow")
     @classmethod

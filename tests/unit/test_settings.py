@@ -138,6 +138,45 @@ def test_every_wrong_field_is_named(load, text, said) -> None:
     assert not [word for word in LIBRARY if word in told]
 
 
+def replicas(told: str, *, allow: str = '["us", "u/1/"]', more: str = "", theirs: str = "") -> str:
+    """An account `artifacts` with buckets b and u/1/, another one `us`, and one at another store."""
+    return (
+        f'{S3_TABLE}allow = ["b", "u/1/"]\n{more}\n[[accounts.artifacts.replicas]]\n{told}\n'
+        f'[accounts.us]\nstore = "s3"\nallow = {allow}\n{theirs}\n'
+        '[accounts.ai]\nstore = "openai"\nproject = "proj_1"\n'
+    )
+
+
+US = 'account = "us"\nbuckets = {b = "us"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (replicas(""), "accounts.artifacts.replicas.account: is missing"),
+        (replicas('account = "uz"'), "accounts.artifacts.replicas: there is no account uz; add [accounts.uz]"),
+        (replicas('account = "artifacts"'), "replicas: artifacts cannot be its own replica"),
+        (replicas('account = "ai"'), 'replicas: ai is not an account with store = "s3"'),
+        (replicas('account = "us"'), "replicas: b/ is outside what the `allow` of us names: copies of b could not"),
+        (replicas(US, allow='["us/1/", "u"]'), "replicas: us/ is outside what the `allow` of us names"),
+        (replicas(US, allow='["us", "u/1/2/"]'), "replicas: u/1/ is outside what the `allow` of us names"),
+        (replicas('account = "us"\nbuckets = {b = "us", x = "y"}'), "replicas: x is in no `allow` of this account"),
+        (replicas('account = "us"\nbuckets = {b = "us/1"}'), "accounts.artifacts.replicas.buckets.b: "),
+        (replicas(US + "\n[[accounts.artifacts.replicas]]\n" + US), "replicas: us is named twice"),
+        (replicas(US, more="partial_prefixes = true"), "replicas: us needs partial_prefixes as well"),
+    ],
+)
+def test_a_replica_must_be_able_to_erase_every_copy(load, text, said) -> None:
+    assert said in refusal(load, text)
+
+
+def test_replicas_that_can(load) -> None:
+    settings = load(replicas(US, more="partial_prefixes = true", theirs="partial_prefixes = true"))
+    artifacts = settings.accounts["artifacts"]
+    assert [target.locator for target in artifacts.copies_of("object", "b/k/l")] == ["us/k/l"]
+    assert [target.locator for target in artifacts.copies_of("prefix", "u/1/")] == ["u/1/"]
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
