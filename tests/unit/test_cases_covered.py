@@ -7,7 +7,7 @@ from pathlib import Path
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
 CASES = [f"p{number:02}" for number in range(1, 24)]
-THREAD = re.compile(r"[A-Za-z][\w./-]* ?(?:PR)?#\d+")
+THREAD = re.compile(r"[A-Za-z][\w./-]*(?: PR)?#\d+")
 """`boto/boto3#2005`, `redpanda PR#7191`."""
 DOCUMENTED = {"p12": "API reference"}
 """Not told in any thread: what the documentation says is the report."""
