@@ -75,6 +75,8 @@ class SharedKnown:
         self._write("forget", lambda tx: forget_capability(tx, self._account, self._endpoint, scope, name))
 
     def _read(self) -> dict[tuple[str, str], Any]:
+        if self._database.missing_file is not None:
+            return {}  # looking would create it
         try:
             with self._database.read() as tx:
                 found = list_capabilities(tx, self._account, self._endpoint, max_age_seconds=self._max_age)
@@ -84,6 +86,8 @@ class SharedKnown:
         return {(each.scope, each.name): each.value for each in found}
 
     def _write(self, step: str, write: Callable[[Transaction], None]) -> None:
+        if self._database.missing_file is not None:
+            return
         try:
             with self._database.begin() as tx:
                 write(tx)

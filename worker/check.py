@@ -12,6 +12,7 @@ from expunge.models.archive import ArchiveState, count_owed, read_archive
 from expunge.models.capabilities import list_capabilities
 from expunge.models.database import Database, describe_trouble
 from expunge.models.errors import ConfigurationError, SchemaError
+from expunge.models.gauges import LastSweep, Stuck, last_sweep, oldest_due_entry, stuck_lanes
 from expunge.models.health import Health, read_health
 from expunge.models.lanes import Lane
 from expunge.models.list_outbox import paused_lanes
@@ -29,6 +30,8 @@ from expunge.worker.sources import DEFAULT_FILE, FILE_VARIABLE, load_settings
 STALE_SECONDS = 300.0
 """Due for so long, with nobody draining: no worker runs, or none hears the broker."""
 NOTICE_SECONDS = 3600.0
+SWEEPS_MISSED = 12
+"""A sweep may take long, or the broker be away for a moment."""
 
 __all__ = ["Line", "check_all"]
 
@@ -72,6 +75,7 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
         with database.read() as tx:
             health = read_health(tx)
             archive, owed = read_archive(tx), count_owed(tx)
+            swept, oldest, stuck = last_sweep(tx), oldest_due_entry(tx), stuck_lanes(tx, STALE_SECONDS)
         lanes = paused_lanes(database)
     except SchemaError as error:
         yield Line("database", False, str(error))
@@ -80,13 +84,15 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
         yield Line("database", False, describe_trouble(error))
         return
     yield Line("database", True, f"{health.version}, tables of version {schema.head()}")
-    yield _due(health)
+    yield _due(health, oldest)
+    yield _sweep(settings, swept)
     if health.escalated:
         escalated = plural(health.escalated, "entry", "entries")
         yield Line("outbox", None, f"{escalated} escalated: see expunge outbox --state escalated")
     if health.overdue_cases:
         yield Line("cases", False, f"{plural(health.overdue_cases, 'case')} past the statutory date")
     yield from (_pause(lane) for lane in lanes)
+    yield from (_stuck(lane) for lane in stuck)
     if health.notices:
         yield _notices(settings, health)
     yield from _archive(settings, archive, owed)
@@ -106,16 +112,38 @@ def _archive(settings: Settings, archive: ArchiveState | None, owed: int) -> Ite
         yield Line("archive", True, f"{plural(archive.segment, 'segment')}; {waiting}")
 
 
-def _due(health: Health) -> Line:
+def _due(health: Health, oldest: int | None) -> Line:
     if not health.due:
         return Line("outbox", True, "nothing is due")
     text = (
         f"{plural(health.due, 'entry', 'entries')} due, the oldest for {health.oldest_waits_seconds:,.0f} s; "
         f"{plural(health.drains, 'drain')} running"
     )
+    if oldest is not None:
+        text += f"; the oldest is entry {oldest}"
     if health.oldest_waits_seconds > STALE_SECONDS and not health.drains:
         return Line("outbox", False, f"{text}: is there a worker, and a beat?")
     return Line("outbox", True, text)
+
+
+def _sweep(settings: Settings, swept: LastSweep) -> Line:
+    late = max(60.0, SWEEPS_MISSED * settings.sweep_interval())
+    waits = (swept.entry_waits_seconds or 0.0) > late  # without entries there is nothing to sweep for
+    if swept.ended_at is None or swept.age_seconds is None:
+        return Line("sweep", False if waits else None, "has never run: is there a worker, and a beat?")
+    text = f"last ran at {iso(swept.ended_at)}, {swept.age_seconds:,.0f} s ago"
+    if swept.age_seconds > late:
+        return Line("sweep", False if waits else None, f"{text}: is there a worker, and a beat?")
+    return Line("sweep", True, text)
+
+
+def _stuck(lane: Stuck) -> Line:
+    return Line(
+        f"lane {lane.account}",
+        False,
+        f"nothing is ever erased: {plural(lane.calls, 'call')} or more within an hour, none with success, and its "
+        f"oldest entry waits for {lane.oldest_seconds:,.0f} s; see expunge receipts --status failed",
+    )
 
 
 def _pause(lane: Lane) -> Line:
@@ -171,6 +199,8 @@ def _accounts(runtime: Runtime) -> Iterator[Line]:
 
 def _known(runtime: Runtime, account: str) -> Iterator[Line]:
     """What the workers found out about its endpoint and buckets. The lines before are of now; these have an age."""
+    if runtime.database.missing_file is not None:
+        return  # looking would create it
     age, endpoint = runtime.policy.capabilities_max_age_seconds, place_of(runtime.accounts[account])
     try:
         with runtime.database.read() as tx:

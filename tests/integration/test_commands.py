@@ -303,7 +303,7 @@ def test_cases(run, filled):
 def test_one_case_with_its_entries_and_receipts(run, filled):
     rows = _json(run("cases", "1", "--json"))
     assert [row["row"] for row in rows] == ["case", "entry", "entry", "receipt", "receipt"]
-    assert list(rows[0]) == ["row", *CASE_COLUMNS, "state", "overdue", "entries", "receipts"]
+    assert list(rows[0]) == ["row", *CASE_COLUMNS, "state", "overdue", "entries", "receipts", "holds"]
     assert list(rows[1]) == ["row", *ENTRY_COLUMNS]
     assert list(rows[3]) == ["row", *RECEIPT_COLUMNS]
     said = run("cases", "1").stdout
@@ -477,6 +477,12 @@ WITHOUT_CREATING = [
     ("inventory",),
     ("serve", "--port", "0"),
     ("token", "list"),
+    ("hold", "place", "--subject", "s", "--by", "d", "--why", "w"),
+    ("hold", "release", "1", "--by", "d", "--why", "w"),
+    ("hold", "list"),
+    ("extend", "1", "--by", "d", "--why", "w"),
+    ("export",),
+    ("replay", "--from", __file__, "--since", "2026-01-01"),
 ]
 WITH_GRAPH = {"graph", "fence", "purge"}
 """These ask for their graph first."""

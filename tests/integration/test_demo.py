@@ -40,6 +40,7 @@ def test_receipts_for_scripts(told) -> None:
     assert {row["kind"] for row in receipts} == {
         "file",
         "vector_store",
+        "vector_store_file",
         "conversation",
         "conversation_item",
         "object",

@@ -377,7 +377,7 @@ def test_it_works_in_another_schema_than_public(postgres_url: str) -> None:
     plain = Database.open(postgres_url)
     with plain.engine.begin() as connection:
         connection.exec_driver_sql('CREATE SCHEMA "the %% app"')
-        for table in ("tombstone", "fence", "fence_bucket", "outbox", "case", "inventory", "hold"):
+        for table in ("tombstone", "fence", "fence_bucket", "outbox", "case", "inventory", "hold", "archive"):
             connection.exec_driver_sql(f'ALTER TABLE erasure_{table} SET SCHEMA "the %% app"')
     plain.close()
     database = Database.open(f"{postgres_url}&options=-csearch_path%3D%22the%5C%20%25%5C%20app%22")
