@@ -203,6 +203,7 @@ class S3Eraser:
         found = []
         try:
             for finding in survey_objects(wanted, ObjectPages(self._client, bucket), go_on):
+                self._buckets.learn_listing(bucket, allowed=True)
                 absent = finding.present is False and not self._is_headed(bucket, finding.key)
                 entries = left.pop(finding.key)
                 if absent:
@@ -236,6 +237,7 @@ class S3Eraser:
         pages = VersionPages(self._client, bucket, limit=self._options.keys_per_call)
         try:
             for finding in survey_versions(wanted, pages, go_on):
+                self._buckets.learn_listing(bucket, allowed=True)
                 absent = finding.present is False and not self._is_headed(bucket, finding.key)
                 entries = left.pop(finding.key)
                 told_deleted = self._buckets.take_told_deleted(bucket, finding.key)
@@ -253,6 +255,8 @@ class S3Eraser:
                 if versioning is Versioning.UNREADABLE:
                     return False
                 self._buckets.ask_versioning_again(bucket)
+            elif failure.outcome is Outcome.REFUSED:
+                self._buckets.learn_listing(bucket, allowed=False)
             _tell(self._deletes.owner_aware(failure), left.values(), looked)
         looked.calls += self._deletes.calls(bucket, found)
         return True

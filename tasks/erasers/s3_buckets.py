@@ -117,7 +117,8 @@ class Buckets:
         return True
 
     def learn_listing(self, bucket: str, allowed: bool) -> None:
-        """Whether these credentials may list. It is tried every time all the same, since receipts say more with it."""
+        """Whether these credentials may list what a look needs. For people to see: it is tried every time all the same,
+        since receipts say more with it."""
         if self._known.recall(bucket, LISTING) != (word := "allowed" if allowed else "refused"):
             self._known.learn(bucket, LISTING, word)
 

@@ -22,11 +22,14 @@ _WORDS = {
 
 
 def check_account(client: S3Client, options: S3Options) -> Iterator[Check]:
-    """One line about the credentials, and three about every bucket of `allow`."""
+    """One line about the credentials, three about every bucket of `allow`, and one about each replica."""
     yield (identity := _identity(client))
     if identity.ok:
         for bucket in dict.fromkeys(split_object(rule)[0] for rule in options.allow):
             yield from _bucket(client, options, bucket)
+    for replica in options.replicas:
+        copies = ", ".join(replica.locator(rule) for rule in options.allow)
+        yield Check(f"replica {replica.account}", True, f"every target is owed there, too: {copies}")
 
 
 def _identity(client: S3Client) -> Check:

@@ -90,8 +90,11 @@ def test_a_runtime_hands_it_to_its_erasers(database: Database, stub: S3Stub, mak
         eraser.close()
     assert len(stub.calls("GetBucketVersioning")) == 1
     with database.read() as tx:
-        (found,) = list_capabilities(tx, "account", stub.url, max_age_seconds=60)
-    assert (found.scope, found.name, found.value) == ("b", "versioning", "once")
+        found = list_capabilities(tx, "account", stub.url, max_age_seconds=60)
+    assert [(each.scope, each.name, each.value) for each in found] == [
+        ("b", "listing", "allowed"),
+        ("b", "versioning", "once"),
+    ]
 
 
 def test_a_row_that_wrongly_says_never_makes_nothing_absent(
@@ -183,13 +186,39 @@ def test_a_checksum_that_an_endpoint_does_not_take_is_remembered_for_it(
     assert (len(stub.calls("DeleteObjects")), len(stub.calls("DeleteObject"))) == (1, 5)
 
 
+@pytest.mark.parametrize("versioning", ["", "Enabled"])
+def test_whether_listing_is_allowed_is_kept_and_tried_again(
+    database: Database, stub: S3Stub, make_eraser: MakeEraser, versioning: str
+) -> None:
+    bucket = stub.bucket("b", versioning=versioning)
+    eraser = make_eraser(stub, "b")
+    shared = known(database)
+    eraser.use(shared)
+    for refused, word in ((True, "refused"), (False, "allowed"), (True, "refused")):
+        bucket.list_refused, bucket.versions_refused = refused, "AccessDenied" if refused else ""
+        bucket.put("k")
+        play(eraser, objects("k"))
+        assert shared.recall("b", "listing") == known(database).recall("b", "listing") == word
+
+
 def test_the_check_shows_it_with_its_age(database: Database, stub: S3Stub, make_eraser: MakeEraser) -> None:
     make_eraser(stub, "b")
     stub.bucket("b")
-    options = S3Options(endpoint_url=stub.url, region="us-east-1", allow=("b",))
+    options = S3Options.model_validate(
+        {
+            "endpoint_url": stub.url,
+            "region": "us-east-1",
+            "allow": ["b"],
+            "replicas": [{"account": "us", "buckets": {"b": "c"}}],
+        }
+    )
     known(database, at=stub.url).learn("", "keys_per_call", 500)
     runtime = Runtime(database, Policy(), {"account": options})
-    (line,) = [line for line in check._accounts(runtime) if "known of" in line.name]
+    lines = list(check._accounts(runtime))
+    assert ("account account: replica us", "every target is owed there, too: c/") in [
+        (line.name, line.text) for line in lines
+    ]
+    (line,) = [line for line in lines if "known of" in line.name]
     assert line.name == "account account: known of the endpoint"
     assert line.text.startswith("keys_per_call 500, found out at 20")
     runtime.eraser("account").close()

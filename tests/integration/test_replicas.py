@@ -1,5 +1,7 @@
 """Replicas: what is owed at an account is owed at each of its replicas, as an entry of its own in the same case."""
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -178,6 +180,40 @@ def test_a_hold_covers_the_copy_from_the_start(runtime: Runtime, stub: S3Stub) -
     assert set(stub.bucket("there").objects) == {"k"}
     assert not stub.bucket("here").objects
     assert not is_complete(runtime)
+
+
+def test_drains_of_both_lanes_at_the_same_time(runtime: Runtime, stub: S3Stub) -> None:
+    """Each lane puts copies into the other's while that one settles, over many cases and one that they share."""
+    for number in range(80):
+        stub.bucket("here").put(f"k{number}")
+        stub.bucket("there").put(f"k{number}")
+    with runtime.database.begin() as tx:
+        for case in range(8):
+            of_case = range(case * 10, case * 10 + 10)
+            targets = [
+                Target("eu", "object", f"here/k{number}") if number % 2 else Target("us", "object", f"there/k{number}")
+                for number in of_case
+            ]
+            open_case(tx.connection, case_id=f"c{case}", subject="s", targets=targets)
+            open_case(tx.connection, case_id="all", subject="s", targets=targets)
+    for _ in range(20):
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(drain, runtime, lane) for lane in ("eu", "us", "eu", "us")]:
+                done.result()
+        sweep(runtime)
+        if not rows(runtime, "erasure_outbox"):
+            break
+        runtime.database.skew += timedelta(seconds=90)
+    assert [case.id for case in rows(runtime, "erasure_case") if case.completed_at is None] == []
+    assert not stub.bucket("here").objects
+    assert not stub.bucket("there").objects
+    settled = Counter(
+        (row.case_id, row.account, row.locator)
+        for row in rows(runtime, "erasure_record")
+        if row.version is None and row.status in ("deleted", "already_absent")
+    )
+    assert len(settled) == 2 * 2 * 80
+    assert set(settled.values()) == {1}
 
 
 def test_twice_is_once_and_only_while_the_lease_is_ours(database: Database) -> None:
