@@ -76,6 +76,7 @@ def test_the_doorbell_is_quicker_than_the_sweep(fleet, provider) -> None:
 
 HOST = """
 import sys
+import threading
 import sqlalchemy
 from expunge.models import Target, open_case
 
