@@ -8,6 +8,7 @@ import ast
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,8 +33,9 @@ from expunge.worker.demo_provider_faults import Fault, Reply
 
 __all__ = ["make_world"]  # a fixture
 
-ROWS = int(os.environ.get("EXPUNGE_CASES_ROWS", "2000"))
+ROWS = int(os.environ.get("EXPUNGE_CASES_ROWS", "1000"))
 QUEUE = "expunge"
+ALONE = ("-n", "w@test", "--without-gossip", "--without-mingle")
 KEYS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 
@@ -82,7 +84,7 @@ def test_p15_one_message_ten_times(make_fleet: Callable[..., Fleet], provider: D
     again["properties"]["delivery_info"]["redelivered"] = again["headers"]["redelivered"] = True
     client.lpush(QUEUE, *[json.dumps(again)] * 9)
 
-    worker = fleet.worker()
+    worker = fleet.start("worker", *ALONE)
     wait_for(lambda: client.llen(QUEUE) == 0, what="ten deliveries")
     wait_for(lambda: provider.log.lines("DELETE"), what="the call")
     provider.faults.release()
@@ -230,7 +232,7 @@ def test_p17_a_broker_that_lost_everything(
     fleet = make_fleet({"ai": {"store": "openai", "base_url": provider.base_url, "project": "proj_demo"}})
     files = [f"file-{number}" for number in range(100)]
     provider.seed(files=files)
-    deaf = fleet.worker("deaf")
+    deaf = fleet.start("worker", *ALONE, ready=" ready.")
     deaf.process.send_signal(signal.SIGSTOP)
     fleet.open("c1", *files)
     doorbell = Doorbell(fleet.broker_url)
@@ -249,7 +251,7 @@ def test_p17_a_broker_that_lost_everything(
 
     deaf.process.kill()
     fleet.beat()
-    fleet.start("worker", "-n", "w2@test")
+    fleet.start("worker", *ALONE)
     fleet.await_complete("c1")
     assert Counter(row.status for row in receipts(fleet)) == {"deleted": 100}
     assert len(provider.log.lines("DELETE")) == 100
@@ -283,8 +285,6 @@ class CountingS3(S3Stub):
 
 @pytest.fixture
 def counting() -> Iterator[CountingS3]:
-    import threading
-
     stub = CountingS3()
     thread = threading.Thread(target=stub.serve, daemon=True)
     thread.start()
@@ -293,6 +293,7 @@ def counting() -> Iterator[CountingS3]:
     thread.join()
 
 
+@pytest.mark.timeout(180 + ROWS / 20)
 def test_p18_a_long_queue_of_rows_that_fail(
     make_fleet: Callable[..., Fleet], counting: CountingS3, broker: Any
 ) -> None:
@@ -317,7 +318,7 @@ def test_p18_a_long_queue_of_rows_that_fail(
         bucket.put(key)
         bucket.key_errors[key] = ["AccessDenied*"]
     fleet.start("beat", **KEYS)
-    worker = fleet.start("worker", "-n", "w1@test", **KEYS)
+    worker = fleet.start("worker", *ALONE, **KEYS)
     fleet.open("c1", *(f"b/{key}" for key in keys), account="objects", kind="object")
     client = broker.client()
     held, queued = [], []
