@@ -5,7 +5,10 @@
   to the last day of a month that has none.
 - `uk_gdpr`: the same, UK GDPR, Article 12(3); the ICO counts to the corresponding calendar date, or to the last day of
   a shorter month.
-- `ccpa`: 45 days after receipt, and 45 more if it is extended: California Civil Code § 1798.130(a)(2)(A).
+- `ccpa`: 45 days after receipt, and 45 more if it is extended: California Civil Code § 1798.130(a)(2)(A). The period
+  begins on the day of receipt, however long it takes to verify the request, and ends at most 90 days from that day: 11
+  CCR § 7021(b). Here it begins at the moment of receipt and not at the end of its day, which is the earlier.
+- `vcdpa`: 45 days after receipt, and once 45 more if it is extended: Code of Virginia § 59.1-577(B)(1).
 - `request`: somebody asked, and no statute sets a date.
 
 Where a rule would let the time end later, the earlier date is shown: no weekend or public holiday moves it (Article
@@ -27,11 +30,13 @@ BASES: dict[str, relativedelta | timedelta | None] = {
     "gdpr": relativedelta(months=1),
     "uk_gdpr": relativedelta(months=1),
     "ccpa": timedelta(days=45),
+    "vcdpa": timedelta(days=45),
 }
 EXTENSIONS: dict[str, relativedelta | timedelta] = {
     "gdpr": relativedelta(months=2),
     "uk_gdpr": relativedelta(months=2),
     "ccpa": timedelta(days=45),
+    "vcdpa": timedelta(days=45),
 }
 """What may be added once, by somebody who says why before the first date has passed."""
 _LAST = datetime.max.replace(tzinfo=UTC)

@@ -16,7 +16,7 @@ from expunge.models.types import UtcDateTime
 def extend_case(tx: Transaction, case_id: str, by: str, why: str) -> datetime:
     """Take the further time that the basis allows; gives the new date, in UTC. The person must be told of it, and of
     the reason, before the first date: Regulation (EU) 2016/679, Article 12(3); California Civil Code
-    § 1798.130(a)(2)(A). Telling is the caller's.
+    § 1798.130(a)(2)(A); Code of Virginia § 59.1-577(B)(1). Telling is the caller's.
 
     Raises CaseNotFound, and InvalidDecision when it was extended before, is complete, the first date has passed, or the
     basis knows no extension.

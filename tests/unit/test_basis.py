@@ -28,6 +28,7 @@ def _day(text: str) -> datetime:
         ("gdpr", "2028-02-29", "2028-03-29", "2028-05-29"),
         ("ccpa", "2026-01-15", "2026-03-01", "2026-04-15"),
         ("ccpa", "2028-01-15", "2028-02-29", "2028-04-14"),
+        ("vcdpa", "2026-12-02", "2027-01-16", "2027-03-02"),
     ],
 )
 def test_each_law_counts_in_its_own_way(basis, received, due, extended) -> None:

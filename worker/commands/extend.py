@@ -15,7 +15,7 @@ from expunge.worker.parameters import TEXT, json_option, who_and_why
 @json_option
 @pass_invocation
 def extend(invocation: Invocation, /, case: str, by: str, why: str, as_json: bool) -> None:
-    """Take the further time that a law gives for a case: two months (gdpr, uk_gdpr) or 45 days (ccpa).
+    """Take the further time that a law gives for a case: two months (gdpr, uk_gdpr) or 45 days (ccpa, vcdpa).
 
     Once, and before the first date has passed: until then the person must be told of it, and of the reason. Telling
     is yours. --json prints the case as it stands then.

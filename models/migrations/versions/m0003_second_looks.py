@@ -24,6 +24,10 @@ _EXTENDED = (
 _PREFIX = "locator_prefix IS NULL OR (account IS NOT NULL AND locator_prefix <> '')"
 _VERIFIED = "(status IN ('absent', 'present', 'unverifiable')) = (action = 'verify')"
 _CHANGED = {
+    ("erasure_case", "basis"): (
+        "basis IN ('request', 'gdpr', 'uk_gdpr', 'ccpa')",
+        "basis IN ('request', 'gdpr', 'uk_gdpr', 'ccpa', 'vcdpa')",
+    ),
     ("erasure_record", "status"): (
         "status IN ('deleted', 'already_absent', 'failed', 'unknown', 'retained', 'waived')",
         "status IN ('deleted', 'already_absent', 'accepted', 'failed', 'unknown', 'retained', 'waived', 'absent',"
