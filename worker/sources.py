@@ -102,10 +102,11 @@ def _account(
         problems.append(f'{dotted}.store: is missing: say which store it is, as in store = "s3"')
         return None
     try:
-        model = eraser_class(store).options
+        eraser = eraser_class(store)
     except UnknownStore as error:
         problems.append(f"{dotted}.store: {error}")
         return None
+    model = eraser.options
     values = dict(table)
     for key, text in overrides.items():
         try:
@@ -114,10 +115,16 @@ def _account(
             problems.append(f'{dotted}.{key}: {_variable(dotted, key)} must be JSON, as in ["one", "two"]')
             values.pop(key, None)
     try:
-        return model.model_validate(values)
+        options = model.model_validate(values)
     except ValidationError as error:
         problems.extend(_explain(error, model, dotted + ".", lambda key: key in overrides))
         return None
+    kinds = [kind.name for kind in eraser.kinds]
+    strange = sorted(options.purge_windows.keys() - set(kinds))
+    problems += [
+        f"{dotted}.purge_windows.{kind}: {store} has no such kind; it has {', '.join(kinds)}" for kind in strange
+    ]
+    return None if strange else options
 
 
 def _variable(dotted: str, key: str) -> str:

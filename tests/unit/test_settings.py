@@ -115,6 +115,10 @@ def test_an_empty_variable_counts_as_not_set(load, monkeypatch) -> None:
         ("[accounts.x]", "accounts.x.store: is missing"),
         ('[accounts.x]\nstore = "tape"', "accounts.x.store: store 'tape' is not known; known are openai, s3"),
         ('[accounts.x]\nstore = "s3"', "accounts.x.allow: is missing"),
+        (
+            S3 + 'purge_windows = { file = { days = 30, source = "https://example.com/p" } }',
+            "accounts.artifacts.purge_windows.file: s3 has no such kind; it has object, prefix",
+        ),
         (S3 + "colour = 1", "accounts.artifacts.colour: is not a setting"),
         (S3 + "concurrency = 0", "accounts.artifacts.concurrency: must be greater than or equal to 1"),
         (S3_TABLE + "allow = []", "accounts.artifacts.allow: must not be empty"),
