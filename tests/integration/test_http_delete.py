@@ -174,12 +174,16 @@ def test_another_version_is_not_deleted(host: Host) -> None:
     assert host.caller().delete("/v1/sessions/s1?expected_version=2").status_code == 204
 
 
-def test_a_legal_hold_stands(host: Host) -> None:
+@pytest.mark.parametrize(
+    "covers",
+    [
+        "(tenant, subject, {}) VALUES ('acme', 'ann', {})",
+        f"(account, locator_prefix, {{}}) VALUES ('artifacts', '{BUCKET}', {{}})",
+    ],
+)
+def test_a_legal_hold_stands(host: Host, covers: str) -> None:
     fill(host, "s1")
-    host.sql(
-        "INSERT INTO erasure_hold (tenant, subject, placed_by, placed_why)"
-        " VALUES ('acme', 'ann', 'counsel', 'matter 7')"
-    )
+    host.sql("INSERT INTO erasure_hold " + covers.format("placed_by, placed_why", "'counsel', 'matter 7'"))
     before = _rows(host)
     answer = host.caller().delete("/v1/sessions/s1")
     assert (answer.status_code, answer.json()["code"]) == (409, "legal_hold")
