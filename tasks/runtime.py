@@ -1,13 +1,14 @@
 """What every task needs: the database, the accounts with their erasers, the policy, and a way to ring."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from expunge.models.database import Database
+from expunge.models.entry import Receipt
 from expunge.models.mark import release_leased
 from expunge.tasks.archive_stores import ArchiveStore
 from expunge.tasks.capabilities import SharedKnown, place_of
@@ -57,6 +58,14 @@ def _no_step(name: str) -> None:
     return None
 
 
+OnSettled = Callable[[str, Sequence[Receipt]], None]
+"""Told of the receipts of one account once their transaction is through."""
+
+
+def _no_settled(account: str, receipts: Sequence[Receipt]) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Runtime:
     """One per process."""
@@ -72,6 +81,8 @@ class Runtime:
     on_step: Callable[[str], None] = _no_step
     """Told of every named step of a drain: `claimed`, `looked`, `marked`, `called`, `settling`, `settled`. Tests stop
     or kill the process there."""
+    on_settled: OnSettled = _no_settled
+    """For metrics; see `tell_settled`."""
     leases: set[str] = field(default_factory=set)
     """The tokens of the claims that drains of this process work on."""
     _erasers: dict[str, Eraser] = field(default_factory=dict)
@@ -89,6 +100,13 @@ class Runtime:
                     user.use(SharedKnown(self.database, account, place_of(options), max_age_seconds=age))
                 self._erasers[account] = eraser
             return self._erasers[account]
+
+    def tell_settled(self, account: str, receipts: Sequence[Receipt]) -> None:
+        """Tell whoever counts. What goes wrong there is not the work's trouble."""
+        try:
+            self.on_settled(account, receipts)
+        except Exception as error:
+            log.warning("metrics.not_counted", error=type(error).__name__)
 
     def stop(self) -> None:
         """Begin no further call, and give back at once what has not been called, even while another call hangs. Returns

@@ -206,7 +206,7 @@ def settle(
     written, _ = _together_or_alone(settlement.account, list(settlement.entries), together, alone)
     runtime.on_step("settled")
     for each in written:
-        tell(each.settlement)
+        tell(runtime, each.settlement)
     return written[0].marked if written else None
 
 
@@ -255,7 +255,7 @@ def settle_looked(
     )
     settlements = [settlement for _, settlement in done if settlement is not None]
     for settlement in settlements:
-        tell(settlement)
+        tell(runtime, settlement)
     return SettledLook(settlements, [entry_id for marked, _ in done for entry_id in marked.held], refused)
 
 
@@ -301,8 +301,9 @@ def until_reachable(work: Callable[[], T]) -> T:
     return result
 
 
-def tell(settlement: Settlement) -> None:
-    """Log what was settled, once the transaction is through."""
+def tell(runtime: Runtime, settlement: Settlement) -> None:
+    """Log and count what was settled, once the transaction is through."""
+    runtime.tell_settled(settlement.account, settlement.receipts)
     counts: dict[str, int] = {}
     for receipt in settlement.receipts:
         counts[receipt.status] = counts.get(receipt.status, 0) + 1

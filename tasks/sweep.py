@@ -11,6 +11,7 @@ import structlog
 from expunge.models.claim import count_due
 from expunge.models.completion import completable_cases, complete_cases, wake_parents
 from expunge.models.database import Transaction
+from expunge.models.entry import Receipt
 from expunge.models.expire import (
     end_interrupted,
     escalate_account,
@@ -20,6 +21,7 @@ from expunge.models.expire import (
     return_leased,
     revive_escalated,
 )
+from expunge.models.gauges import begin_sweep, end_sweep
 from expunge.models.holds import return_released
 from expunge.models.lanes import free_places, lanes_down, read_lanes
 from expunge.models.notices import add_notice, fill_due_dates, owe_due_soon, owe_overdue
@@ -66,8 +68,12 @@ class SweepReport:
 def sweep(runtime: Runtime) -> SweepReport:
     """Run every step once. Raises only what the database raises."""
     report = SweepReport()
+    with runtime.database.begin() as tx:
+        begin_sweep(tx)
     report.returned = _in_chunks(runtime, lambda tx: return_leased(tx, CHUNK))
-    report.interrupted = _in_chunks(runtime, lambda tx: _end_interrupted(tx, runtime))
+    written: list[Receipt] = []
+    report.interrupted = _in_chunks(runtime, lambda tx: _end_interrupted(tx, runtime, written))
+    _tell_settled(runtime, written)
     report.released = _in_chunks(runtime, lambda tx: return_released(tx, CHUNK))
     report.revived = _in_chunks(runtime, lambda tx: len(revive_escalated(tx, CHUNK)))
     report.woken = _in_chunks(runtime, lambda tx: len(wake_parents(tx, parents_without_parts(tx, CHUNK))))
@@ -79,6 +85,9 @@ def sweep(runtime: Runtime) -> SweepReport:
     report.escalated, report.rung = _ring(runtime)
     report.notices = send_notices(runtime)
     report.archived = append_to_archive(runtime)
+    if not runtime.stopping.is_set():  # else steps were left out
+        with runtime.database.begin() as tx:
+            end_sweep(tx)
     if report:
         log.info("sweep.moved", **{name: getattr(report, name) for name in SweepReport.__slots__})
     return report
@@ -97,13 +106,20 @@ def _in_chunks(runtime: Runtime, step: Callable[[Transaction], int]) -> int:
     return total
 
 
-def _end_interrupted(tx: Transaction, runtime: Runtime) -> int:
+def _tell_settled(runtime: Runtime, receipts: list[Receipt]) -> None:
+    for account in {receipt.account for receipt in receipts}:
+        runtime.tell_settled(account, [receipt for receipt in receipts if receipt.account == account])
+
+
+def _end_interrupted(tx: Transaction, runtime: Runtime, written: list[Receipt]) -> int:
     entries = lock_interrupted(tx, CHUNK)
     if not entries:
         return 0
     now = utc_now()
     stores = {name: options.store for name, options in runtime.accounts.items()}
-    write_receipts(tx, [interrupted(entry, stores.get(entry.account), now) for entry in entries])
+    receipts = [interrupted(entry, stores.get(entry.account), now) for entry in entries]
+    write_receipts(tx, receipts)
+    written += receipts
     escalated = set(end_interrupted(tx, [entry.id for entry in entries]))
     for entry in entries:
         log.warning(
@@ -158,11 +174,12 @@ def _ring(runtime: Runtime) -> tuple[int, int]:
     """Ring every lane with due entries, once for each drain that may still start; escalate the due entries of accounts
     that the settings do not name."""
     rung = escalated = 0
+    written: list[Receipt] = []
     with runtime.database.read() as tx:
         accounts = ready_accounts(tx)
     for account in accounts:
         if account not in runtime.accounts:
-            _in_chunks(runtime, lambda tx, account=account: _end_looks(tx, account))  # type: ignore[misc]
+            _in_chunks(runtime, lambda tx, account=account: _end_looks(tx, account, written))  # type: ignore[misc]
             escalated += _in_chunks(runtime, lambda tx, account=account: _escalate_unknown(tx, account))  # type: ignore[misc]
             continue
         places = runtime.accounts[account].concurrency
@@ -174,15 +191,18 @@ def _ring(runtime: Runtime) -> tuple[int, int]:
         for _ in range(bells):
             runtime.ring(account)
         rung += bells
+    _tell_settled(runtime, written)
     return escalated, rung
 
 
-def _end_looks(tx: Transaction, account: str) -> int:
+def _end_looks(tx: Transaction, account: str, written: list[Receipt]) -> int:
     """What is erased needs no person: that nobody can look there again is said, and the look ends."""
     entries = lock_unlookable(tx, account, CHUNK)
     if entries:
         now = utc_now()
-        write_receipts(tx, [unlookable(entry, None, now) for entry in entries])
+        receipts = [unlookable(entry, None, now) for entry in entries]
+        write_receipts(tx, receipts)
+        written += receipts
         drop_looks(tx, [entry.id for entry in entries])
     return len(entries)
 

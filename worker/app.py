@@ -13,6 +13,7 @@ from expunge.models import bell, schema
 from expunge.models.errors import ConfigurationError, SchemaError
 from expunge.worker.celery_app import OneRuntime, make_app
 from expunge.worker.logging import configure_logging
+from expunge.worker.metrics import MetricsServer
 from expunge.worker.sources import load_settings
 
 log = structlog.get_logger()
@@ -25,6 +26,8 @@ except ConfigurationError as error:
 
 configure_logging(settings.log_level)
 runtime = OneRuntime(settings)
+served: list[MetricsServer] = []
+"""The metrics of this worker, once it has begun."""
 app = make_app(settings, runtime)
 
 
@@ -52,6 +55,7 @@ def _restore_no_doorbells() -> None:
 @signals.worker_init.connect(weak=False)
 def _begin(**_: Any) -> None:
     _restore_no_doorbells()
+    _serve_metrics()
     bell.take_down()  # a runtime rings by itself
     try:
         schema.require(runtime.get().database)
@@ -59,6 +63,17 @@ def _begin(**_: Any) -> None:
         raise SystemExit(f"expunge: {error}") from None
     except Exception as error:
         log.warning("database.unreachable", error=type(error).__name__)
+
+
+def _serve_metrics() -> None:
+    try:
+        server = MetricsServer(settings)
+    except ConfigurationError as error:
+        # the work matters more than being watched: another worker of this machine may have the port
+        log.error("metrics.not_served", reason=str(error))
+        return
+    served.append(server)
+    runtime.on_settled = server.settled
 
 
 @signals.worker_shutting_down.connect(weak=False)
@@ -69,3 +84,5 @@ def _stopping(**_: Any) -> None:
 @signals.worker_shutdown.connect(weak=False)
 def _end(**_: Any) -> None:
     runtime.close()
+    for server in served:
+        server.close()

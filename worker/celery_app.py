@@ -23,7 +23,7 @@ from expunge.tasks.doorbell import (
     message_settings,
 )
 from expunge.tasks.drain import drain
-from expunge.tasks.runtime import Runtime
+from expunge.tasks.runtime import OnSettled, Runtime
 from expunge.tasks.sweep import sweep
 from expunge.worker.runtime import make_runtime
 from expunge.worker.settings import Settings
@@ -50,6 +50,8 @@ class OneRuntime:
         self._lock = threading.Lock()
         self._runtime: Runtime | None = None
         self.stopping = threading.Event()
+        self.on_settled: OnSettled | None = None
+        """Given to the runtime when it is made."""
         self.doorbell = Doorbell(settings.broker_url)
         os.register_at_fork(after_in_child=self._forget)
 
@@ -60,6 +62,8 @@ class OneRuntime:
                 self._runtime = make_runtime(
                     self._settings, ring=self.doorbell.ring, stopping=self.stopping, embedded=self._embedded
                 )
+                if self.on_settled is not None:
+                    self._runtime.on_settled = self.on_settled
             return self._runtime
 
     def stop(self) -> None:

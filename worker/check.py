@@ -141,7 +141,7 @@ def _stuck(lane: Stuck) -> Line:
     return Line(
         f"lane {lane.account}",
         False,
-        f"nothing is ever erased: {plural(lane.calls, 'call')} or more within an hour, none with success, and its "
+        f"nothing is ever erased: {plural(lane.calls, 'answer')} within an hour, none of them a success, and its "
         f"oldest entry waits for {lane.oldest_seconds:,.0f} s; see expunge receipts --status failed",
     )
 

@@ -12,7 +12,7 @@ from celery import beat, bootsteps
 from celery.worker import state
 
 from expunge.models import bell
-from expunge.tasks.runtime import Runtime
+from expunge.tasks.runtime import OnSettled, Runtime
 from expunge.worker.celery_app import OneRuntime, make_app
 from expunge.worker.settings import Settings
 
@@ -29,9 +29,10 @@ class Embedded:
     """A running worker and beat. Use it as a context; at the end what was not called is `ready` again, and what was is
     settled."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_settled: OnSettled | None = None) -> None:
         self._settings = settings
         self._one = OneRuntime(settings, embedded=True)
+        self._one.on_settled = on_settled
         self._app = make_app(settings, self._one, embedded=True)
         self._beat_stop = threading.Event()
         self._ready = threading.Event()

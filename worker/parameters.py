@@ -12,6 +12,7 @@ import click
 _MAX_ID = 2**63 - 1
 
 ENTRY_ID = click.IntRange(1, _MAX_ID)
+PORT = click.IntRange(1, 65_535)
 HOLD_ID = click.IntRange(1, _MAX_ID)
 
 

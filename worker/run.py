@@ -15,6 +15,7 @@ from expunge.models import schema
 from expunge.models.database import Database, is_locked, is_unreachable
 from expunge.models.errors import ExpungeError
 from expunge.models.idle import Standing, can_move, standing
+from expunge.tasks.runtime import OnSettled
 from expunge.tasks.sweep import sweep
 from expunge.worker.embedded import Embedded
 from expunge.worker.settings import Settings
@@ -83,13 +84,14 @@ def run(
     until_idle: bool = False,
     timeout: float | None = None,
     on_look: OnLook = lambda database, last: None,
+    on_settled: OnSettled | None = None,
 ) -> Ran:
     """Run worker and beat until a signal, the timeout in seconds, or until nothing is left that can move by itself
     within `retry_max_seconds`; then the last step is a sweep. `on_look` is called about four times a second, and at
     last when all is settled. A database that is away is waited for; once a signal came or the time is up, what it
     raises is raised. Raises WorkerEnded."""
     ends = None if timeout is None else time.monotonic() + timeout
-    with Embedded(settings) as embedded:
+    with Embedded(settings, on_settled) as embedded:
         database = embedded.runtime.database
         try:
             ending = _wait(settings, signals, embedded, until_idle, ends, on_look)

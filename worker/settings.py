@@ -69,6 +69,7 @@ def _web(url: str) -> str:
 Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=366 * _DAY, allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=1_000_000)]
 Threads = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=256)]
+Port = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=65_535)]
 Distances = Annotated[tuple[float, ...], NoDecode, BeforeValidator(_distances)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -122,6 +123,10 @@ class Settings(BaseSettings):
     archive_region: str | None = None
     archive_profile: str | None = None
     """Of an archive in a bucket: a profile of the AWS configuration; else credentials come the way boto3 finds them."""
+    metrics_port: Port | None = None
+    """Where each worker process serves its metrics to Prometheus; without it there are none."""
+    metrics_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """The address that they are served on."""
     log_level: Annotated[LogLevel, BeforeValidator(lambda text: text.lower() if isinstance(text, str) else text)] = (
         "info"
     )
