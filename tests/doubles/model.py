@@ -66,6 +66,20 @@ class Model:
         self.entries[entry_id] = Kept(entry_id, case, locator, due=self.now)
         self.locators[entry_id] = locator
 
+    def opened(self, case: str) -> None:
+        """Whoever adds to a case under a hold holds whatever of it waits for a call."""
+        for entry in self.entries.values():
+            if entry.case == case and case in self.held and entry.state == "ready":
+                entry.free("held")
+
+    def due_under_a_hold(self) -> set[int]:
+        """A claim holds as many of them as it may take entries: they were in flight when their hold was placed."""
+        return {entry_id for entry_id in self.due() if self.entries[entry_id].case in self.held}
+
+    def hold_due(self, ids: Iterable[int]) -> None:
+        for entry_id in ids:
+            self.entries[entry_id].free("held")
+
     def due(self) -> set[int]:
         return {e.id for e in self.entries.values() if e.state == "ready" and e.due <= self.now}
 

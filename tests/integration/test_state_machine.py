@@ -84,6 +84,8 @@ class Machine(OnDatabase):
         for row in rows:
             if row.locator in fresh:
                 self.model.add(row.id, case, row.locator)
+        if fresh:
+            self.model.opened(case)
 
     # no rule has a precondition: what is possible may depend on the clock, and Hypothesis needs to repeat itself
     @rule(limit=st.integers(1, 5), answers=ANSWERS, steps=STEPS)
@@ -95,7 +97,12 @@ class Machine(OnDatabase):
         if not due:
             self.let_time_pass(long=False, then_sweep=True)
             return
+        covered = self.model.due_under_a_hold()
         worker = ParkedWorker(self.bench.another(), "mem", limit)
+        held = covered & {row.id for row in self.bench.entries(state="held")}
+        assert len(held) == min(limit, len(covered))
+        self.model.hold_due(held)
+        due -= held
         assert set(worker.entry_ids) <= due
         assert len(worker.entry_ids) == min(limit, len(due))
         self.model.claim(worker.token, worker.entry_ids)
