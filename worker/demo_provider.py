@@ -115,7 +115,7 @@ class DemoProvider:
 
     def serve(self, request: Request) -> Outgoing:
         """One request of the API: carried out and logged as one step, so that the log knows every deletion."""
-        request_id = "req_" + secrets.token_hex(16)
+        request_id, begun = "req_" + secrets.token_hex(16), datetime.now(UTC)
         gate, fault = self.faults.gate(), self.faults.take(request.method, request.path)
         asked, request = request, incoming(self.dialect, request) or replace(request, path="/unknown")
         identity = self.keys.get(request.headers.get("authorization", "").removeprefix("Bearer "))
@@ -131,6 +131,7 @@ class DemoProvider:
                     answered.body = b""
             self.log.add(
                 {
+                    "begun": begun.timestamp(),
                     "time": datetime.now(UTC).isoformat(),
                     "method": request.method,
                     "path": request.path,

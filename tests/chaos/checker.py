@@ -8,11 +8,12 @@ import sqlite3
 import urllib.request
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from psycopg.rows import dict_row
@@ -30,6 +31,8 @@ class Stores:
     provider_url: str
     provider_log: Path
     buckets: tuple[str, ...] = ("plain", "old")
+    project: str = "proj_demo"
+    """Whose key the provider's receipts of success are of."""
 
 
 @dataclass
@@ -41,6 +44,22 @@ class DeleteCall:
     locator: str
     versions: set[str | None] = field(default_factory=set)
     done: bool = False
+    begun: float = 0.0
+    names_itself: bool = True
+    """False: its answer was somebody else's page, without a request id."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What its placer saw, on the stores' own clock: a hold that covers all locators with one of these beginnings."""
+
+    prefixes: tuple[str, ...]
+    committed: float
+    """When its commit had returned."""
+    released: float
+    """Before its release began."""
+    in_flight: frozenset[int]
+    """The entries that it named as being called."""
 
 
 def query(url: str, sql: str) -> list[Row]:
@@ -65,30 +84,37 @@ def delete_calls(stores: Stores) -> Iterator[DeleteCall]:
             calls: dict[str, DeleteCall] = {}
             for key, version in zip(line["keys"], line["versions"], strict=True):
                 locator = f"{line['bucket']}/{key}"
-                call = calls.setdefault(locator, DeleteCall(line["request_id"], "s3", locator, done=line["done"]))
+                call = calls.setdefault(locator, DeleteCall(line["request_id"], "s3", locator))
+                call.done, call.begun = line["done"], line["begun"]
+                call.names_itself = line["request_id"] is not None
                 call.versions.add(version)
             yield from calls.values()
     for line in log_lines(stores.provider_log):
         if line["method"] == "DELETE":
             locator = line["path"].split("/", 3)[3].replace("/items/", "/")
-            yield DeleteCall(line["request_id"], "openai", locator, {None}, line["acted"])
+            named = line["fault"] != "page"
+            yield DeleteCall(line["request_id"], "openai", locator, {None}, line["acted"], line["begun"], named)
 
 
 def left_at_s3(stores: Stores) -> set[tuple[str, str]]:
     """(bucket/key, version) of everything that the buckets still hold, delete markers included."""
     found = set()
     for bucket in stores.buckets:
-        request = urllib.request.Request(
-            f"{stores.s3_url}/{bucket}?versions", headers={"authorization": "x Credential=stubstubstubstub/x"}
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            root = ElementTree.fromstring(answer.read())
-        names = {"Version", "DeleteMarker"}
-        for element in root:
-            if element.tag.rpartition("}")[2] in names:
-                fields = {child.tag.rpartition("}")[2]: child.text or "" for child in element}
-                found.add((f"{bucket}/{fields['Key']}", fields["VersionId"]))
-        assert "<IsTruncated>true" not in ElementTree.tostring(root).decode(), "more than a page is left"
+        page = ""
+        while True:
+            request = urllib.request.Request(
+                f"{stores.s3_url}/{bucket}?versions{page}", headers={"authorization": "x Credential=stubstubstubstub/x"}
+            )
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                root = ElementTree.fromstring(answer.read())
+            told = {element.tag.rpartition("}")[2]: element.text or "" for element in root}
+            for element in root:
+                if element.tag.rpartition("}")[2] in ("Version", "DeleteMarker"):
+                    fields = {child.tag.rpartition("}")[2]: child.text or "" for child in element}
+                    found.add((f"{bucket}/{fields['Key']}", fields["VersionId"]))
+            if told["IsTruncated"] != "true":
+                break
+            page = f"&key-marker={quote(told['NextKeyMarker'])}&version-id-marker={told['NextVersionIdMarker']}"
     return found
 
 
@@ -105,34 +131,47 @@ def left_at_provider(stores: Stores) -> set[str]:
     return found
 
 
-def findings(url: str, stores: Stores, *, wanted: Iterable[str], keep: Iterable[str]) -> list[str]:
+def findings(
+    url: str, stores: Stores, *, wanted: Iterable[str], keep: Iterable[str], holds: Sequence[Hold] = ()
+) -> list[str]:
     """What does not add up, in words; empty if all is well. `wanted` are the locators that the cases were opened with,
-    `keep` those that belong to others and must still be there."""
+    `keep` those that belong to others and must still be there, `holds` all that were placed."""
     receipts = query(url, "SELECT * FROM erasure_record")
     s3, provider = left_at_s3(stores), left_at_provider(stores)
     return [
-        *_calls_without_receipts(receipts, list(delete_calls(stores))),
+        *calls_without_receipts(receipts, list(delete_calls(stores))),
         *_receipts_without_calls(receipts, stores),
         *_cases(url, receipts, set(wanted)),
         *_left(s3, provider, set(keep)),
         *_too_good(receipts, s3, provider),
+        *_wrong_account(receipts, stores),
+        *called_while_held(receipts, list(delete_calls(stores)), holds),
     ]
 
 
-def _calls_without_receipts(receipts: list[Row], calls: list[DeleteCall]) -> Iterator[str]:
+def calls_without_receipts(receipts: list[Row], calls: Sequence[DeleteCall]) -> Iterator[str]:
     by_call: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in receipts:
         if row["request_id"]:
             by_call[row["request_id"], row["locator"]].append(row)
-    asked = {(call.request_id, call.locator) for call in calls}
+    asked = {(call.request_id, call.locator) for call in calls if call.names_itself}
     answered = {_attempt(row) for row in receipts if (row["request_id"], row["locator"]) in asked}
     # an attempt is one call: of those whose call is known by its id, the unknown receipt stands for no other
     standing: dict[tuple[str | None, str], set[Any]] = defaultdict(set)
+    pages: dict[tuple[str | None, str], set[Any]] = defaultdict(set)
     for row in receipts:
-        if row["status"] == "unknown" and not row["request_id"] and _attempt(row) not in answered:
+        if row["request_id"] or _attempt(row) in answered:
+            continue
+        if row["status"] == "unknown":
             standing[row["store"], row["locator"]].add(_attempt(row))
+        elif row["status"] == "failed" and row["http_status"]:
+            pages[row["store"], row["locator"]].add(_attempt(row))
     unexplained: dict[tuple[str, str], list[str]] = defaultdict(list)
     for call in calls:
+        failed = pages[call.store, call.locator]
+        if not call.names_itself and not call.done and failed:
+            failed.pop()  # a page that nothing was done for, and one `failed` receipt of it
+            continue
         rows = by_call.get((call.request_id, call.locator), [])
         if not rows:
             unexplained[call.store, call.locator].append(call.request_id)
@@ -199,3 +238,36 @@ def _too_good(receipts: list[Row], s3: set[tuple[str, str]], provider: set[str])
             false = row["locator"] in there
         if false:
             yield f"receipt {row['id']}: {row['locator']} is {row['status']}, and still there"
+
+
+def _wrong_account(receipts: list[Row], stores: Stores) -> Iterator[str]:
+    """Nothing that another account answered is a success, in either direction."""
+    others = {
+        line["request_id"] for line in log_lines(stores.provider_log) if line["project"] not in (stores.project, None)
+    }
+    for row in receipts:
+        if row["request_id"] in others and row["status"] in (*SETTLING, "absent", "accepted"):
+            yield f"receipt {row['id']}: {row['locator']} is {row['status']} by the word of another account"
+
+
+def called_while_held(receipts: list[Row], calls: Sequence[DeleteCall], holds: Sequence[Hold]) -> Iterator[str]:
+    """Delete calls that began while a hold stood, but for one attempt of each entry that it named as in flight."""
+    locators: dict[int, set[str]] = defaultdict(set)
+    attempts: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+    for row in receipts:
+        locators[row["entry_id"]].add(row["locator"])
+        if row["request_id"]:
+            attempts[row["request_id"], row["locator"]].add(_attempt(row))
+    by_locator: dict[str, list[DeleteCall]] = defaultdict(list)
+    for call in calls:
+        by_locator[call.locator].append(call)
+    for hold in holds:
+        flying: dict[str, int] = {name: entry for entry in hold.in_flight for name in locators[entry]}
+        for locator, its in by_locator.items():
+            if not locator.startswith(hold.prefixes):
+                continue
+            during = [call for call in its if hold.committed < call.begun < hold.released]
+            if during and locator not in flying:
+                yield f"{locator}: called while held, and not named as in flight: {[c.request_id for c in during]}"
+            elif len({each for call in during for each in attempts[call.request_id, locator]}) > 1:
+                yield f"{locator}: called by more than the attempt that was in flight when it was held"

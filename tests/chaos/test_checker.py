@@ -80,3 +80,47 @@ def test_the_checker_sees_what_is_wrong(clean: World, tmp_path: Path) -> None:
         assert len(clean.findings()) >= before + 2  # it is there, and a receipt says that it is not
     clean.s3.bucket("plain").objects.pop("u/10/all/stays")
     assert any("was nobody's to erase" in finding for finding in clean.findings())
+
+
+def test_the_checker_sees_a_call_while_held(clean: World) -> None:
+    """The same calls are one in flight, or an offence, by what the hold named."""
+    call = next(call for call in clean.delete_calls() if call.locator == "file-u11")
+    (entry,) = {row["entry_id"] for row in clean.receipts() if row["request_id"] == call.request_id}
+    hold = checker.Hold(("file-u11",), call.begun - 0.001, call.begun + 0.001, frozenset())
+
+    def found(hold: checker.Hold) -> list[str]:
+        return list(checker.called_while_held(clean.receipts(), clean.delete_calls(), [hold]))
+
+    assert "not named as in flight" in "".join(found(hold))
+    assert found(replace(hold, prefixes=("file-u12",))) == []
+    assert found(replace(hold, committed=call.begun + 0.0005)) == []
+    assert found(replace(hold, released=call.begun - 0.0005)) == []
+    assert found(replace(hold, in_flight=frozenset({entry}))) == []
+    again = [{**row, "attempt": 9} for row in clean.receipts() if row["request_id"] == call.request_id]
+    named = replace(hold, in_flight=frozenset({entry}))
+    twice = checker.called_while_held([*clean.receipts(), *again], clean.delete_calls(), [named])
+    assert "more than the attempt" in "".join(twice)
+
+
+def test_the_checker_sees_another_accounts_word(clean: World) -> None:
+    stores = replace(clean.stores, project="proj_else")
+    found = checker.findings(clean.url, stores, wanted=clean.wanted, keep=clean.keep)
+    assert any("by the word of another account" in finding for finding in found)
+
+
+def test_a_page_stands_for_one_failed_receipt() -> None:
+    """It names no request; a second one without a receipt, or one that was done, is an offence."""
+    page = checker.DeleteCall("req_1", "openai", "file-1", {None}, names_itself=False)
+    row = {"request_id": None, "entry_id": 1, "attempt": 1, "store": "openai", "locator": "file-1", "version": None}
+    failed = {**row, "status": "failed", "http_status": 503}
+
+    def found(*calls: checker.DeleteCall, **changes: object) -> bool:
+        return any("without a receipt" in each for each in checker.calls_without_receipts([failed | changes], calls))
+
+    assert not found(page)
+    assert found(page, page)
+    assert found(replace(page, done=True))
+    assert found(replace(page, names_itself=True))
+    assert found(page, locator="file-2")
+    assert found(page, http_status=None)
+    assert not found(replace(page, done=True), status="unknown")

@@ -135,12 +135,12 @@ class S3Stub:
             query = request.query
             self.faults.append(Fault(query["operation"], query["kind"], int(query.get("times", 1))))
             return Answer(200)
-        request_id = uuid.uuid4().hex[:16].upper()
+        request_id, begun = uuid.uuid4().hex[:16].upper(), time.time()
         fault = self._take_fault(request.operation)
         answer = self._with_fault(request, request_id, fault)
         answer.headers.setdefault("x-amz-request-id", request_id)
         answer.headers.setdefault("x-amz-id-2", base64.b64encode(request_id.encode()).decode())
-        self._write_log(request, request_id, answer, fault)
+        self._write_log(request, request_id, answer, fault, begun)
         return answer
 
     def _take_fault(self, operation: str) -> Fault | None:
@@ -186,8 +186,11 @@ class S3Stub:
         answer.drop = kind == "drop_after"
         return answer
 
-    def _write_log(self, request: Request, request_id: str, answer: Answer, fault: Fault | None) -> None:
+    def _write_log(
+        self, request: Request, request_id: str, answer: Answer, fault: Fault | None, begun: float
+    ) -> None:
         line = {
+            "begun": begun,
             "time": time.time(),
             "method": request.method,
             "path": request.path,
