@@ -98,3 +98,9 @@ def test_a_case_is_extended_once_and_in_time(run, database) -> None:
     assert "no extension" in run("extend", "no", *WHO, code=1).output
     assert "no case" in run("extend", "none", *WHO, code=1).output
     assert [json.loads(line)["id"] for line in run("cases", "--overdue", "--json").stdout.splitlines()] == ["late"]
+
+
+def test_a_mistyped_account_is_no_hold(run, database) -> None:
+    said = run("hold", "place", "--account", "nosuch", "--locator-prefix", "a/", *WHO, code=1).output
+    assert "account nosuch is not in the settings; there are: ai" in said
+    assert run("hold", "list", "--all", "--json").stdout == ""

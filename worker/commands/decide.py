@@ -60,7 +60,7 @@ def retry(
         rows = read_entries(tx, entries) if entries else []
         if account is not None and not (done.retried or done.hurried or done.left):
             # an account that left the settings may still have entries; one without either is a slip of the pen
-            _require_account(invocation, account)
+            require_account(invocation, account)
     bell.ring(done.lanes)
     if as_json:
         output.print_json([rows] if entries else list_entries(database, EntryFilter(case=case, account=account)))
@@ -90,7 +90,8 @@ def waive(invocation: Invocation, /, entries: tuple[int, ...], by: str, why: str
     """Decide that entries will not be erased.
 
     Each gets a receipt with status `waived`, who and why, and leaves the outbox; with a composite target go its parts.
-    An entry in a worker's hands cannot be waived: wait until it has been settled. If one of the entries cannot be
+    An entry in a worker's hands cannot be waived: wait until it has been settled. One under a
+    legal hold can: it leaves the outbox for good, and no release brings it back. If one of the entries cannot be
     waived, none is. --json prints the receipts.
 
     \b
@@ -130,7 +131,7 @@ def pause(invocation: Invocation, /, account: str, by: str, why: str | None, as_
       expunge pause artifacts --why "maintenance of the bucket until Monday"
     """
     database = invocation.database
-    _require_account(invocation, account)
+    require_account(invocation, account)
     with database.begin() as tx:
         pause_lane(tx, account, by=by, why=why)
         lanes = list(read_lanes(tx, account).values())
@@ -158,7 +159,7 @@ def resume(invocation: Invocation, /, account: str, by: str, why: str | None, as
       expunge resume artifacts --by dana --why "maintenance is over"
     """
     database = invocation.database
-    _require_account(invocation, account)
+    require_account(invocation, account)
     with database.begin() as tx:
         done = resume_lane(tx, account, by=by, why=why)
     with database.begin() as tx:
@@ -174,7 +175,8 @@ def resume(invocation: Invocation, /, account: str, by: str, why: str | None, as
     output.say(f"Account {account} goes on" + (f"; {output.plural(due, 'entry', 'entries')} due now." if due else "."))
 
 
-def _require_account(invocation: Invocation, account: str) -> None:
+def require_account(invocation: Invocation, account: str) -> None:
+    """Raises ConfigurationError, naming those that there are, unless the settings name this account."""
     known = invocation.settings.accounts
     if account not in known:
         named = ", ".join(sorted(known)) or "none"

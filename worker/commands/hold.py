@@ -10,6 +10,7 @@ from expunge.models.errors import InvalidDecision
 from expunge.models.holds import accounts_held, place_hold, release_hold, return_released
 from expunge.models.list_holds import expiring_objects, list_holds, read_hold
 from expunge.worker import output
+from expunge.worker.commands.decide import require_account
 from expunge.worker.invocation import Invocation, pass_invocation
 from expunge.worker.output import Column
 from expunge.worker.parameters import HOLD_ID, TEXT, json_option, who_and_why
@@ -89,6 +90,8 @@ def place(invocation: Invocation, /, by: str, why: str, as_json: bool, **covers:
     if (covers["account"] is None) != (covers["locator_prefix"] is None):
         raise click.UsageError("--account and --locator-prefix go together")
     database = invocation.database
+    if covers["account"] is not None:
+        require_account(invocation, covers["account"])  # a slip of the pen would keep nothing
     with database.begin() as tx:
         number, flying = place_hold(tx, by=by, why=why, **covers)
     with database.read() as tx:
