@@ -160,6 +160,11 @@ def open_one(world: World, account: str, kind: str, *locators: str, case: str = 
     database.close()
 
 
+def deletions(world: World) -> list[dict[str, Any]]:
+    """The receipts of delete calls in their order; on a slow machine a look before them may have had no answer."""
+    return sorted((row for row in world.receipts() if row["action"] == "delete"), key=lambda row: row["attempt"])
+
+
 @pytest.mark.parametrize(
     ("step", "calls", "statuses"),
     [("marked", 1, ["unknown", "deleted"]), ("called", 2, ["unknown", "already_absent"])],
@@ -170,16 +175,17 @@ def test_p16_killed_around_its_call(world: World, step: str, calls: int, statuse
     at the most, and the lost attempt is told as what it is: unknown."""
     world.provider.seed(files=["file-1"])
     open_one(world, "ai", "file", "file-1")
-    doomed = world.start("--threads", "1", "--lease", "1.2", "--kill", f"{step}:1")
+    doomed = world.start("--threads", "1", "--lease", "2", "--kill", f"{step}:1")
     world.await_end(doomed, -signal.SIGKILL)
     (lost,) = world.left()
-    assert (lost["state"], lost["attempt"]) == ("calling", 1)
-    assert world.receipts() == []
-    world.finish("--threads", "1", "--lease", "1.2", workers=1)
+    assert lost["state"] == "calling"
+    assert deletions(world) == []
+    world.finish("--threads", "1", "--lease", "2", workers=1)
     world.check()
-    told = sorted(world.receipts(), key=lambda row: row["attempt"])
-    assert [(row["attempt"], row["status"]) for row in told] == list(enumerate(statuses, start=1))
-    assert told[0]["error"] == "Interrupted"
+    told = deletions(world)
+    assert [row["status"] for row in told] == statuses
+    assert (told[0]["error"], told[0]["attempt"]) == ("Interrupted", lost["attempt"])
+    assert told[1]["attempt"] > lost["attempt"]
     assert len(world.provider.log.lines("DELETE")) == calls
 
 
@@ -208,10 +214,14 @@ def test_p16_a_row_that_kills_every_worker_is_parked(world: World) -> None:
         return [(row["locator"], row["state"]) for row in left] == [("plain/poison", "escalated")]
 
     wait_for(is_parked, what="the row to be parked")
-    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL] * 3 + [None]
+    deaths = len(workers) - 1
+    # a slow machine may have seen the call time out before the worker died: that is another receipt
+    assert 3 <= deaths <= 5
+    assert [worker.exitcode for worker in workers] == [-signal.SIGKILL] * deaths + [None]
     world.end(workers[-1])
     told = [row for row in world.receipts() if row["locator"] == "plain/poison"]
-    assert [(row["status"], row["error"]) for row in told] == [("unknown", "Interrupted")] * 3
+    assert {row["status"] for row in told} == {"unknown"}
+    assert Counter(row["error"] for row in told)["Interrupted"] == deaths
     assert not world.is_complete()
     assert {f"plain/{name}" for name in names} <= {
         row["locator"] for row in world.receipts() if row["status"] in ("deleted", "already_absent")
