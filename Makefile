@@ -28,7 +28,7 @@ test-rgw: setup ## the S3 tests on a Ceph RGW, where radosgw, ceph-mon, ceph-osd
 	EXPUNGE_TEST_RGW=1 $(BIN)/python -m pytest -n0 tests/integration/test_s3_ordinary.py tests/integration/test_s3_uploads.py \
 	  tests/integration/test_cases_s3.py tests/integration/test_s3_listing_orders.py -k rgw
 
-chaos: setup ## the long round of tests/chaos and the state machines: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time)
+chaos: setup ## the long round of tests/chaos and the state machines: CHAOS_ROUNDS=20 of them from CHAOS_SEED (by default, the time); BAD_DAYS_ENTRIES=50000 for the bad days
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
 	  $(BIN)/python -m pytest tests/chaos tests/integration/test_state_machine*.py tests/integration/test_purge_graphs.py -n 2 --dist worksteal
 
@@ -46,7 +46,7 @@ format: setup ## let ruff format the code
 
 bench: setup ## the benchmarks, each beside its reference: minutes, and a quiet machine
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	for name in drain fence latency memory purge s3; do $(BIN)/python benchmarks/$$name.py; done
+	for name in bad_days drain fence latency memory purge s3; do $(BIN)/python benchmarks/$$name.py; done
 
 up: setup ## worker and beat in one process, with ./expunge.toml
 	$(BIN)/expunge up
