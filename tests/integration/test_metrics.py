@@ -12,8 +12,10 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
+from commands import start
 from doubles.running import Bench
 from rows import NOW, add_case, add_receipts, change_entries, receipt
+from waiting import wait_for
 
 from expunge.models.database import Database
 from expunge.models.errors import ConfigurationError
@@ -338,16 +340,18 @@ def test_a_celery_worker_goes_on_without_the_port_that_it_cannot_have(tmp_path, 
     assert "metrics_port: cannot listen" in told["taken"].stderr
 
 
-def test_up_serves_them_while_it_works(sqlite_url, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EXPUNGE_DATABASE_URL", sqlite_url)
-    port, seen = free_port(), []
+def test_up_serves_them_while_it_works(sqlite_url, tmp_path):
+    port = free_port()
 
-    def look(self: object, database: Database) -> None:
-        if not seen:
-            seen.append(fetched(port))
+    def served() -> str:
+        try:
+            return fetched(port)
+        except OSError:
+            return ""  # not yet
 
-    monkeypatch.setattr("expunge.worker.progress.Bar.update", look)
-    result = CliRunner().invoke(main, ["up", "--metrics-port", str(port), "--until-idle"])
-    assert result.exit_code == 0, result.output
-    assert "expunge_database_up 1.0" in seen[0]
+    # a process of its own: Celery's tasks have their names once in a process
+    with start("expunge", "up", "--metrics-port", str(port), cwd=tmp_path, EXPUNGE_DATABASE_URL=sqlite_url) as process:
+        wait_for(lambda: "expunge_database_up 1.0" in served(), what="the metrics of up")
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    assert served() == ""

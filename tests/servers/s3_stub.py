@@ -186,9 +186,7 @@ class S3Stub:
         answer.drop = kind == "drop_after"
         return answer
 
-    def _write_log(
-        self, request: Request, request_id: str, answer: Answer, fault: Fault | None, begun: float
-    ) -> None:
+    def _write_log(self, request: Request, request_id: str, answer: Answer, fault: Fault | None, begun: float) -> None:
         line = {
             "begun": begun,
             "time": time.time(),
