@@ -189,7 +189,7 @@ class _Parked:
 
     alive = True
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_settled: object = None) -> None:
         self.runtime = SimpleNamespace(database=Database.open(settings.database_url))
 
     def __enter__(self) -> "_Parked":
