@@ -89,7 +89,7 @@ def demo_stores() -> Iterator[Stores]:
         provider.seed(
             PROJECT,
             files=[*DOCUMENTS, "file-ofsomebodyelse"],
-            # attached is the slow one alone: of another, the order of the calls would decide whether the store still lists it
+            # the slow one alone: of another, the order of the calls would decide whether the store still lists it
             vector_stores={VECTOR_STORE: [SLOW_DOCUMENT]},
             conversations={CONVERSATION: ITEMS, "conv_ofsomebodyelse": ["msg_1"]},
         )
