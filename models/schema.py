@@ -1,19 +1,29 @@
-"""Creating and upgrading the tables, and telling whether they are there."""
+"""Creating and upgrading the tables, and telling whether they are there.
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+Every command asks for the version, and hardly any migrates: alembic is imported by what migrates, since its import
+takes as long as such a command's own work.
+"""
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import inspect
 from sqlalchemy.engine import Connection
 
 from expunge.models.database import Database
 from expunge.models.errors import SchemaError
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD = "0004"
+"""The version that this code needs: that of the newest migration."""
 VERSION_TABLE = "erasure_schema_version"
 _ADVISORY_KEY = 0x65787075
 
 
-def _config(connection: Connection | None = None) -> Config:
+def _config(connection: Connection) -> "Config":
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "expunge.models:migrations")
     config.attributes["connection"] = connection
@@ -23,8 +33,10 @@ def _config(connection: Connection | None = None) -> Config:
 def migrate(database: Database, revision: str = "head") -> None:
     """Create or upgrade the tables. Safe when several processes do it at once; if there is nothing to do, it waits for
     no lock."""
-    if revision == "head" and current(database) == head():
+    if revision == "head" and current(database) == HEAD:
         return
+    from alembic import command
+
     with database.engine.begin() as connection:
         if database.dialect == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_KEY})")
@@ -33,23 +45,19 @@ def migrate(database: Database, revision: str = "head") -> None:
 
 def downgrade(database: Database, revision: str) -> None:
     """Go back to an older version; refused while receipts exist that it would drop."""
+    from alembic import command
+
     with database.engine.begin() as connection:
         command.downgrade(_config(connection), revision)
-
-
-def head() -> str:
-    """The version that this code needs."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    if revision is None:  # pragma: no cover  the package always has migrations
-        raise SchemaError("this installation has no migrations: reinstall it")
-    return revision
 
 
 def current(database: Database) -> str | None:
     """The version of the tables in the database; None if there are none."""
     with database.read() as transaction:
-        context = MigrationContext.configure(transaction.connection, opts={"version_table": VERSION_TABLE})
-        return context.get_current_revision()
+        if not inspect(transaction.connection).has_table(VERSION_TABLE):
+            return None
+        row = transaction.first(f"SELECT version_num FROM {VERSION_TABLE}")
+    return None if row is None else row.version_num
 
 
 def require(database: Database) -> None:
@@ -58,8 +66,8 @@ def require(database: Database) -> None:
     missing = database.missing_file
     if missing is not None:
         raise SchemaError(f"the SQLite file {missing} does not exist: correct database_url, or run expunge migrate")
-    found, needed = current(database), head()
+    found = current(database)
     if found is None:
         raise SchemaError("the database has no Expunge tables yet: run expunge migrate")
-    if found != needed:
-        raise SchemaError(f"the database's tables are version {found}, this is {needed}: run expunge migrate")
+    if found != HEAD:
+        raise SchemaError(f"the database's tables are version {found}, this is {HEAD}: run expunge migrate")

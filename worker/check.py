@@ -83,7 +83,7 @@ def _database(settings: Settings, database: Database) -> Iterator[Line]:
     except SQLAlchemyError as error:
         yield Line("database", False, describe_trouble(error))
         return
-    yield Line("database", True, f"{health.version}, tables of version {schema.head()}")
+    yield Line("database", True, f"{health.version}, tables of version {schema.HEAD}")
     yield _due(health, oldest)
     yield _sweep(settings, swept)
     if health.escalated:

@@ -70,7 +70,7 @@ def test_rows_triggers_and_ids_outlive_an_upgrade_and_the_way_back(empty):
             tx.run(statement)
     with pytest.raises(RuntimeError, match="erasure_decision has rows"):
         schema.downgrade(empty, "0002")
-    assert schema.current(empty) == schema.head()
+    assert schema.current(empty) == schema.HEAD
 
 
 def test_downgrade_refuses_to_drop_evidence(database):
