@@ -136,11 +136,13 @@ def pause_lane(
     refused: bool = False,
 ) -> bool:
     """Pause a lane (or one bucket of it) for some seconds; False if the operator's pause stands, which nobody else
-    changes. A pause that began earlier keeps its beginning."""
+    changes. A pause that began earlier keeps its beginning, and one that ends later its end: who answers late, or knows
+    less, takes back nothing that the store asked for."""
     changed = tx.run(
         """
         UPDATE erasure_lane
-           SET paused_by = :by, paused_until = {now+seconds}, reason = :reason, refused = :refused,
+           SET paused_by = :by, reason = :reason, refused = :refused,
+               paused_until = CASE WHEN paused_until > {now+seconds} THEN paused_until ELSE {now+seconds} END,
                paused_since = CASE WHEN paused_by = :by AND paused_since IS NOT NULL THEN paused_since ELSE {now} END
          WHERE account = :account AND scope = :scope AND (paused_by IS NULL OR paused_by <> 'operator')
         """,

@@ -132,27 +132,37 @@ def _refused(tx: Transaction, account: str, answers: Sequence[Answer]) -> list[L
 
 def _throttle(tx: Transaction, policy: Policy, account: str, answers: Sequence[Answer]) -> list[LaneEvent]:
     lane = ensure_lane(tx, account)
-    times = int(lane.failing.get("throttles", 0)) + 1
+    # nobody is called while the lane is paused: this call was under way then, and says nothing new. Else the calls of
+    # one burst, however short, would double the wait as often as there are drains
+    was_under_way = lane.is_paused and lane.paused_by in (PausedBy.THROTTLE, PausedBy.BREAKER)
     asked = max((a.retry_after for a in answers if a.retry_after is not None), default=None)
+    if asked is None and was_under_way:
+        return []
+    if not was_under_way:
+        times = int(lane.failing.get("throttles", 0)) + 1
+        set_failures(tx, account, "", lane.failures, {**lane.failing, "throttles": times})
     if asked is None:
         asked = backoff(times, base=policy.retry_base_seconds, most=LONGEST_PROBE_WAIT)
-    set_failures(tx, account, "", lane.failures, {**lane.failing, "throttles": times})
+    stays_broken = was_under_way and lane.paused_by == PausedBy.BREAKER
     paused = pause_lane(
         tx,
         account,
-        by=PausedBy.THROTTLE,
+        by=PausedBy.BREAKER if stays_broken else PausedBy.THROTTLE,
         seconds=max(0.0, min(LONGEST_THROTTLE, asked)),
-        reason="the store asked for less",
+        reason=lane.reason or "" if stays_broken else "the store asked for less",
+        refused=stays_broken and lane.refused,
     )
     return [LaneEvent("lane.throttled", "", "the store asked for less")] if paused else []
 
 
 def _failed(tx: Transaction, policy: Policy, account: str, answers: Sequence[Answer]) -> list[LaneEvent]:
     lane = ensure_lane(tx, account)
+    is_open = lane.paused_by == PausedBy.BREAKER
+    if is_open and lane.is_paused:
+        return []  # no probe: it was under way when the breaker opened, and says nothing new
     failures = lane.failures + 1
     failing = merge_failing(lane.failing.get("down", []), [answer.entry_id for answer in answers])
     set_failures(tx, account, "", failures, {**lane.failing, "down": failing})
-    is_open = lane.paused_by == PausedBy.BREAKER
     if not is_open and (failures < FAILURES_TO_OPEN or len(failing) < ENTRIES_TO_OPEN):
         return []
     wait = backoff(max(1, failures - FAILURES_TO_OPEN + 1), base=policy.retry_base_seconds, most=LONGEST_PROBE_WAIT)

@@ -30,6 +30,7 @@ def bad_days(tmp_path: Path, postgres_url: str) -> Iterator[BadDays]:
         thread.join()
 
 
+@pytest.mark.timeout(240 + 3 * SECONDS)
 def test_bad_days(bad_days: BadDays) -> None:
     """5 % transient errors and lost answers, throttling in bursts, 1 % locked, holds, SIGKILL, a changed identity."""
     world = bad_days
