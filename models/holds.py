@@ -50,9 +50,10 @@ def place_hold(
     locator_prefix: str | None = None,
     matter: str | None = None,
 ) -> tuple[int, Sequence[int]]:
-    """Place a hold; gives its id and the entries in flight: those whose call was marked before it, and those that
-    somebody has locked at this moment, which are held by their mark unless it came first. `locator_prefix` is plain
-    text, so that `bucket/u/1` covers `bucket/u/10` as well: when in doubt, keep.
+    """Place a hold; gives its id and the entries in flight: those whose call was marked before it, those whose order a
+    store has accepted and not finished, and those that somebody has locked at this moment, which are held by their mark
+    unless it came first. `locator_prefix` is plain text, so that `bucket/u/1` covers `bucket/u/10` as well: when in
+    doubt, keep.
 
     Raises InvalidDecision, also for a hold that covers nothing, and CaseNotFound.
     """
@@ -80,18 +81,19 @@ def place_hold(
     assert row is not None
     _decide(tx, "hold", row.id, by, why)
     covered = (
-        "EXISTS (SELECT 1 FROM erasure_case c JOIN erasure_hold h ON h.id = :hold"
-        f" WHERE c.id = o.case_id AND o.action = 'delete' AND {COVERS})"
+        f"EXISTS (SELECT 1 FROM erasure_case c JOIN erasure_hold h ON h.id = :hold WHERE c.id = o.case_id AND {COVERS})"
     )
     tx.run(
         "UPDATE erasure_outbox SET state = 'held', lease_token = NULL, lease_until = NULL, reason = 'held'"
-        " WHERE id IN (SELECT o.id FROM erasure_outbox o WHERE o.state IN ('ready', 'leased')"
+        " WHERE id IN (SELECT o.id FROM erasure_outbox o WHERE o.state IN ('ready', 'leased') AND o.action = 'delete'"
         f" AND {covered} {{skip locked}}) AND state IN ('ready', 'leased')",
         hold=row.id,
     )
-    # what is still `ready` or `leased` was skipped, or came in since: its mark may not have seen the hold
+    # what is still `ready` or `leased` was skipped, or came in since: its mark may not have seen the hold. What a store
+    # has accepted to erase it erases, whatever we do
     flying = tx.rows(
-        "SELECT o.id FROM erasure_outbox o WHERE o.state IN ('ready', 'leased', 'calling')"
+        "SELECT o.id FROM erasure_outbox o WHERE (CASE WHEN o.action = 'delete'"
+        " THEN o.state IN ('ready', 'leased', 'calling') ELSE NOT o.settled END)"
         f" AND {covered} ORDER BY o.id",
         hold=row.id,
     )

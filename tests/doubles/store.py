@@ -31,6 +31,8 @@ class Store:
     """By locator: outcomes, answers' fields, or callables, used up one a call; NOT_SENT and NO_KEY are no calls."""
     always: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, list[str]] = field(default_factory=dict)
+    accepted: set[str] = field(default_factory=set)
+    """What it will erase later; `finish` does."""
     unusable: str | None = None
     """Why nothing can be sent for the whole account."""
     on_call: Callable[[tuple[str, ...]], None] = lambda locators: None
@@ -38,6 +40,11 @@ class Store:
 
     def put(self, *locators: str) -> None:
         self.objects.update(locators)
+
+    def finish(self) -> None:
+        """Erase what was accepted."""
+        self.objects -= self.accepted
+        self.accepted.clear()
 
     def script(self, locator: str, *answers: Any) -> None:
         self.scripts[locator].extend(answers)

@@ -281,3 +281,14 @@ def test_two_dates_are_told_of_what_is_gone_and_nothing_of_a_look(bench):
     assert dates.lines() == [
         f"mem object: removed on {today}; found absent on {today}; purged by the provider by {purged}."
     ]
+
+
+def test_a_hold_names_what_the_store_has_accepted_and_no_look_at_what_is_gone(bench):
+    erased(bench, "b/gone")
+    bench.store.put("b/1")
+    bench.store.script("b/1", Outcome.ACCEPTED)
+    bench.open("b/1")
+    bench.drain()
+    with bench.database.begin() as tx:
+        _, flying = place_hold(tx, subject="s", by="counsel", why="matter 7")
+    assert list(flying) == [bench.entry(locator="b/1").id]

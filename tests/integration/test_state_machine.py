@@ -1,14 +1,15 @@
 """Every order of opening, claiming, marking, calling, settling, losing leases, sweeping, holding and deciding, against
-a simple model (tests/doubles/model.py), with the real drain stopped at its named steps."""
+a simple model (tests/doubles/model.py), with the real drain stopped at its named steps. Second looks after a success
+come on top of it in test_state_machine_looks.py."""
 
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import store as doubled
+from doubles.answers import ANSWERS, script_call, script_looks
 from doubles.machines import TIMEOUT, OnDatabase, run_on_postgresql, run_on_sqlite
-from doubles.model import BATCH, DAY, LEASE, NOT_SENT, RETRY, TRIES, Model
+from doubles.model import BATCH, DAY, LEASE, RETRY, SUCCESS, TRIES, Model
 from doubles.parked import DONE, ParkedWorker
 from doubles.running import Bench
 from hypothesis import strategies as st
@@ -23,12 +24,9 @@ from expunge.models.database import Database
 from expunge.models.decisions import retry, waive
 from expunge.models.errors import CaseConflict, EntryInFlight
 from expunge.models.holds import place_hold, release_hold
-from expunge.tasks.outcomes import Outcome
 
 CASES = st.sampled_from(["c1", "c2"])
 TARGETS = st.lists(st.sampled_from([f"b/{n}" for n in range(4)]), min_size=1, max_size=3)
-KINDS_OF_ANSWER = ["truth", "truth", "error", "left out", "left out, but gone", "error, but gone", "raise", NOT_SENT]
-ANSWERS = st.lists(st.sampled_from(KINDS_OF_ANSWER), min_size=BATCH, max_size=BATCH)
 MOST_WORKERS = 4
 WHICH = st.integers(0, 11)
 STEPS = st.sampled_from([1, 1, 2, 2, 3, 3, 4, 7])
@@ -38,6 +36,8 @@ pytestmark = pytest.mark.timeout(TIMEOUT)
 
 class Machine(OnDatabase):
     """The real thing on one side, what it must come to on the other."""
+
+    verify_after: float | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,8 +49,9 @@ class Machine(OnDatabase):
             retry_base_seconds=RETRY / 2,
             retry_max_seconds=RETRY,
             attempts_before_escalation=TRIES,
+            verify_after=self.verify_after,
         )
-        self.model = Model()
+        self.model = Model(verify_after=self.verify_after)
         self.seen: set[str] = set()
         self.holds: dict[str, int] = {}
         self.running: list[tuple[ParkedWorker, Any]] = []
@@ -77,7 +78,7 @@ class Machine(OnDatabase):
         fresh = self.model.fresh(case, locators)
         with self.bench.database.begin() as tx:
             targets = [Target("mem", "object", locator) for locator in locators]
-            opened = open_case(tx.connection, case_id=case, subject=case, targets=targets)
+            opened = open_case(tx.connection, case_id=case, subject=case, basis="gdpr", targets=targets)
             rows = tx.rows("SELECT id, locator FROM erasure_outbox WHERE case_id = :case", case=case)
         assert (opened.added, opened.created) == (len(fresh), case not in self.model.cases)
         self.model.cases.add(case)
@@ -103,6 +104,10 @@ class Machine(OnDatabase):
         assert len(held) == min(limit, len(covered))
         self.model.hold_due(held)
         due -= held
+        if not worker.entry_ids:
+            assert not due
+            worker.abandon()
+            return
         assert set(worker.entry_ids) <= due
         assert len(worker.entry_ids) == min(limit, len(due))
         self.model.claim(worker.token, worker.entry_ids)
@@ -119,9 +124,11 @@ class Machine(OnDatabase):
         for _ in range(steps):
             statuses = None
             if worker.token in self.next_call:
-                statuses = self._script(self.next_call.pop(worker.token), answers)
+                statuses = script_call(self.bench.store, self.model, self.next_call.pop(worker.token), answers)
             try:
                 expected, about = plan.send(statuses)
+                if expected == "look":
+                    expected, about = plan.send(script_looks(self.bench.store, self.model, about, answers))
             except StopIteration:
                 expected, about = DONE, []
             assert worker.step() == expected
@@ -130,20 +137,6 @@ class Machine(OnDatabase):
             if expected == DONE:
                 self.running.remove((worker, plan))
                 return
-
-    def _script(self, ids: list[int], answers: list[str]) -> dict[int, str]:
-        """Tell the store what to answer; gives the statuses that will come of it."""
-        store = self.bench.store
-        store.scripts.clear()
-        objects, statuses = set(store.objects), {}
-        if "raise" in answers[: len(ids)]:
-            answers = [answer.replace(NOT_SENT, "truth") for answer in answers]
-        known = dict(zip(ids, answers, strict=False))
-        for entry_id, answer in known.items():
-            locator = self.model.locators[entry_id]
-            store.script(locator, _scripted(store.objects, locator, answer))
-            statuses[entry_id] = _status(objects, locator, answer)
-        return dict.fromkeys(ids, "failed") if "raise" in known.values() else statuses
 
     @rule(which=WHICH)
     def kill(self, which: int) -> None:
@@ -159,6 +152,8 @@ class Machine(OnDatabase):
     def let_time_pass(self, long: bool, then_sweep: bool) -> None:
         """Every lease ends, and every retry is due; after the long time what was escalated as well."""
         seconds = DAY + 1 if long else LEASE + 1
+        if long:
+            self.bench.store.finish()
         self.bench.later(seconds)
         self.model.now += seconds
         if then_sweep:
@@ -194,7 +189,7 @@ class Machine(OnDatabase):
         found = bool(self.bench.entries(case_id=case) or self.bench.receipts(case_id=case))
         try:
             with self.bench.database.begin() as tx:
-                open_case(tx.connection, case_id=case, subject=case, nothing_found=True)
+                open_case(tx.connection, case_id=case, subject=case, basis="gdpr", nothing_found=True)
         except CaseConflict:
             assert found
         else:
@@ -220,10 +215,16 @@ class Machine(OnDatabase):
     @invariant()
     def entries_are_as_the_model_says(self) -> None:
         found = {
-            row.id: (row.state, row.attempt, row.tries, row.lost_leases, _text(row.lease_token))
+            row.id: (
+                *(row.state, row.attempt, row.tries, row.lost_leases, _text(row.lease_token)),
+                *(row.action, bool(row.settled), row.reappeared),
+            )
             for row in self.bench.entries()
         }
-        assert found == {e.id: (e.state, e.attempt, e.tries, e.lost, e.owner) for e in self.model.entries.values()}
+        assert found == {
+            e.id: (e.state, e.attempt, e.tries, e.lost, e.owner, e.action, e.settled, e.reappeared)
+            for e in self.model.entries.values()
+        }
 
     @invariant()
     def receipts_only_grow_and_never_change(self) -> None:
@@ -235,12 +236,18 @@ class Machine(OnDatabase):
     def receipts_say_what_happened(self) -> None:
         receipts = self.bench.receipts()
         assert Counter((r.entry_id, r.attempt, r.status) for r in receipts) == self.model.receipts
-        still_there = self.bench.store.objects
-        assert not [r for r in receipts if r.status in ("deleted", "already_absent") and r.locator in still_there]
+        still_there = self._there()
+        assert not [r for r in receipts if r.status in SUCCESS and r.locator in still_there]
+
+    def _there(self) -> set[str]:
+        """What is at the store and was never made anew."""
+        return self.bench.store.objects
 
     @invariant()
     def every_call_has_its_receipt_or_is_under_way(self) -> None:
-        called = Counter(locator for operation, locators in self.bench.store.log for locator in locators)
+        asked = Counter((operation, locator) for operation, locators in self.bench.store.log for locator in locators)
+        called = Counter({locator: n for (operation, locator), n in asked.items() if operation == "delete"})
+        looked = Counter({locator: n for (operation, locator), n in asked.items() if operation == "verify"})
         expected: Counter[str] = Counter()
         answered = {(entry_id, attempt) for entry_id, attempt, _ in self.model.receipts}
         for entry_id, attempt in self.model.calls:
@@ -249,6 +256,7 @@ class Machine(OnDatabase):
             under_way = entry is not None and (entry.state, entry.attempt) == ("calling", attempt)
             assert under_way or (entry_id, attempt) in answered
         assert called == expected
+        assert looked == self.model.looks
 
     @invariant()
     def a_case_is_complete_when_nothing_is_left_and_only_then(self) -> None:
@@ -267,30 +275,6 @@ class Machine(OnDatabase):
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _scripted(objects: set[str], locator: str, answer: str) -> Any:
-    def act() -> Any:
-        if answer == "raise":
-            raise ConnectionError
-        if "gone" in answer:
-            objects.discard(locator)
-        return "left out" if answer.startswith("left out") else Outcome.ERROR
-
-    if answer == NOT_SENT:
-        return doubled.NOT_SENT
-    return None if answer == "truth" else act
-
-
-def _status(objects: set[str], locator: str, answer: str) -> str:
-    there = locator in objects
-    if answer == "truth" or "gone" in answer:
-        objects.discard(locator)
-    if answer == "truth":
-        return "deleted" if there else "already_absent"
-    if answer == NOT_SENT:
-        return NOT_SENT
-    return "unknown" if answer.startswith("left out") else "failed"
 
 
 def test_on_sqlite(sqlite_template: Path, tmp_path: Path) -> None:

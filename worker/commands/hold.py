@@ -77,8 +77,8 @@ def hold() -> None:
 def place(invocation: Invocation, /, by: str, why: str, as_json: bool, **covers: str | None) -> None:
     """Place a hold. It is committed when this command ends, and no call begins after that.
 
-    Calls that were marked before are under way and cannot be recalled: they are named. --json prints the hold, with
-    their entry numbers as `in_flight`.
+    Calls that were marked before are under way and cannot be recalled, nor can an order that a store has accepted: they
+    are named. --json prints the hold, with their entry numbers as `in_flight`.
 
     \b
     Examples:
