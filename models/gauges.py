@@ -12,6 +12,7 @@ from typing import Any
 
 from expunge.models.database import Transaction
 from expunge.models.lanes import Lane, all_lanes
+from expunge.models.states import EntryState
 from expunge.models.types import UtcDateTime
 
 STATEMENT_SECONDS = 5.0
@@ -19,6 +20,8 @@ SUCCESS_SECONDS = 3600.0
 """So far back a lane's last success is looked for: what lies further back is `an hour or more`."""
 OF_A_CALL = "('deleted', 'already_absent', 'absent', 'accepted')"
 """Receipts that say that a call came to something."""
+TRIED = (EntryState.READY, EntryState.LEASED, EntryState.CALLING)
+"""Entries that workers move, without a person, a hold's end or another entry."""
 _STEPS = 10_000
 """Of SQLite's machine between two looks at the clock."""
 
@@ -32,7 +35,8 @@ class Gauges:
     oldest_due_seconds: dict[str, float] = field(default_factory=dict)
     """Of accounts with due entries, whether paused or not."""
     success_seconds: dict[str, float] = field(default_factory=dict)
-    """Of the same accounts: since their last receipt of `OF_A_CALL`, `SUCCESS_SECONDS` at the most."""
+    """Of accounts with entries that are tried again and again, due just now or not: since their last receipt of
+    `OF_A_CALL`, `SUCCESS_SECONDS` at the most."""
     lanes: list[Lane] = field(default_factory=list)
     sweep_seconds: float | None = None
     """Since a sweep last came to its end; None if none ever did."""
@@ -73,7 +77,14 @@ def within(tx: Transaction, seconds: float = STATEMENT_SECONDS) -> Iterator[None
 def read_gauges(tx: Transaction, accounts: Collection[str]) -> Gauges:
     """Read them all. `accounts` are those of the settings: of others, which plain SQL may have brought, only the
     entries are counted."""
-    entries = tx.rows("SELECT account, state, count(*) AS n FROM erasure_outbox GROUP BY account, state")
+    entries = tx.rows(
+        """
+        SELECT account, state, count(*) AS n, count(CASE WHEN action = 'delete' THEN 1 END) AS erasures
+          FROM erasure_outbox GROUP BY account, state
+        """
+    )
+    # whoever waits for the next try is among them: with back-off an entry is due for moments only
+    tried = {row.account for row in entries if row.erasures and row.state in TRIED}
     due = _ages(
         tx,
         "SELECT account AS name, min(due_at) AS at FROM erasure_outbox"
@@ -88,7 +99,7 @@ def read_gauges(tx: Transaction, accounts: Collection[str]) -> Gauges:
     return Gauges(
         entries={(row.account, row.state): row.n for row in entries},
         oldest_due_seconds=due,
-        success_seconds={account: _since_success(tx, account) for account in due if account in accounts},
+        success_seconds={account: _since_success(tx, account) for account in sorted(tried & set(accounts))},
         lanes=all_lanes(tx),
         sweep_seconds=_ages(tx, "SELECT name, ended_at AS at FROM erasure_sweep WHERE ended_at IS NOT NULL").get(SWEEP),
         archive_queue=_count(tx, "SELECT count(*) AS n FROM erasure_archive_queue"),

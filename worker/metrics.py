@@ -20,7 +20,7 @@ from expunge.models.database import Database
 from expunge.models.entry import Receipt
 from expunge.models.errors import ConfigurationError
 from expunge.models.gauges import Gauges, read_gauges, within
-from expunge.models.states import EntryState, PausedBy
+from expunge.models.states import EntryState, PausedBy, ReceiptStatus
 from expunge.worker.settings import Settings
 
 CACHE_SECONDS = 5.0
@@ -30,6 +30,8 @@ CACHE_SHARE = 10
 LANE_UNKNOWN = "(not in the settings)"
 """No account can be called so."""
 OPERATION_UNKNOWN = "other"
+COUNTED = [status for status in ReceiptStatus if status != ReceiptStatus.WAIVED]
+"""What calls come to; a person's waiver is none."""
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 100)
 """Seconds; a client gives up after a third of `lease_seconds`, 100 by default."""
 _MOST_OPERATIONS = 100
@@ -63,6 +65,10 @@ class Metrics(Collector):
             buckets=BUCKETS,
             registry=self.registry,
         )
+        # Prometheus sees no increase in a series that begins at 1: the first of its kind would alarm nobody
+        for lane in sorted(self._accounts):
+            for status in COUNTED:
+                self._receipts.labels(lane, status)
         self.registry.register(self)
 
     def settled(self, account: str, receipts: Sequence[Receipt]) -> None:
@@ -131,7 +137,7 @@ class Metrics(Collector):
         yield due
         success = GaugeMetricFamily(
             "expunge_lane_last_success_seconds",
-            "Since the last success of a lane with due entries; 3600 is an hour or more.",
+            "Since the last success of a lane with something to erase; 3600 is an hour or more.",
             labels=["lane"],
         )
         for lane, age in sorted(gauges.success_seconds.items()):

@@ -21,6 +21,7 @@ from expunge.models.database import Database
 from expunge.models.errors import ConfigurationError
 from expunge.models.gauges import last_sweep, read_gauges, stuck_lanes, within
 from expunge.models.lanes import ensure_lane, pause_lane
+from expunge.models.states import ReceiptStatus
 from expunge.models.tables import ErasureRecord
 from expunge.tasks.erasers.contract import utc_now
 from expunge.tasks.outcomes import Outcome
@@ -128,6 +129,39 @@ def test_the_last_success_of_a_lane_with_due_entries(bench):
     bench.later(200)
     bench.open("b/1")
     assert 200 <= scraped(Metrics(bench.database, bench.stores))["expunge_lane_last_success_seconds", "mem"] < 260
+
+
+def test_a_lane_between_two_tries_is_told_all_the_same(bench):
+    """With back-off an entry is due for moments only: a scrape would never see a lane where all is refused."""
+    bench.store.put("b/1")
+    bench.store.always["b/1"] = Outcome.UNAVAILABLE
+    bench.open("b/1")
+    add_receipts(bench.database, [receipt("c0", "b/0", account="other")])
+    for _ in range(3):
+        bench.drain()
+        found = scraped(Metrics(bench.database, bench.stores))
+        assert found["expunge_oldest_due_seconds", "mem"] == 0
+        assert found["expunge_lane_last_success_seconds", "mem"] == 3600
+        assert ("expunge_lane_last_success_seconds", "other") not in found
+        bench.later(3700)
+
+
+def test_what_waits_for_a_second_look_only_is_nothing_to_erase(bench):
+    bench.open("b/1")
+    change_entries(bench.database, [bench.entry().id], action="verify", settled=True)
+    assert ("expunge_lane_last_success_seconds", "mem") not in scraped(Metrics(bench.database, bench.stores))
+
+
+def test_every_count_begins_at_nothing(bench):
+    """Prometheus sees no increase in a series that is there from its first receipt on: the first `present` of a worker
+    would alarm nobody."""
+    metrics = Metrics(bench.database, bench.stores)
+    before = scraped(metrics)
+    for status in ReceiptStatus:
+        for lane in bench.stores:
+            assert before.get(("expunge_receipts_total", lane, status)) == (None if status == "waived" else 0)
+    metrics.settled("mem", [receipt("c", "b/1", status="present", action="verify", called_at=NOW)])
+    assert scraped(metrics)["expunge_receipts_total", "mem", "present"] == 1
 
 
 def test_no_label_is_a_subject_a_locator_or_a_word_of_a_stranger(bench):
