@@ -7,6 +7,7 @@ import json
 import sqlite3
 import urllib.request
 import xml.etree.ElementTree as ElementTree
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -20,6 +21,8 @@ from psycopg.rows import dict_row
 
 Row = dict[str, Any]
 SETTLING = ("deleted", "already_absent")
+GONE = (*SETTLING, "absent")
+"""With the word of a second look."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ def _left(s3: set[tuple[str, str]], provider: set[str], keep: set[str]) -> Itera
 def _too_good(receipts: list[Row], s3: set[tuple[str, str]], provider: set[str]) -> Iterator[str]:
     there = {locator for locator, _ in s3} | provider
     for row in receipts:
-        if row["status"] not in SETTLING:
+        if row["status"] not in GONE:
             continue
         if row["version"] is not None:
             false = (row["locator"], row["version"]) in s3
@@ -246,7 +249,7 @@ def _wrong_account(receipts: list[Row], stores: Stores) -> Iterator[str]:
         line["request_id"] for line in log_lines(stores.provider_log) if line["project"] not in (stores.project, None)
     }
     for row in receipts:
-        if row["request_id"] in others and row["status"] in (*SETTLING, "absent", "accepted"):
+        if row["request_id"] in others and row["status"] in (*GONE, "accepted"):
             yield f"receipt {row['id']}: {row['locator']} is {row['status']} by the word of another account"
 
 
@@ -261,13 +264,24 @@ def called_while_held(receipts: list[Row], calls: Sequence[DeleteCall], holds: S
     by_locator: dict[str, list[DeleteCall]] = defaultdict(list)
     for call in calls:
         by_locator[call.locator].append(call)
+    names = sorted(by_locator)
     for hold in holds:
-        flying: dict[str, int] = {name: entry for entry in hold.in_flight for name in locators[entry]}
-        for locator, its in by_locator.items():
-            if not locator.startswith(hold.prefixes):
-                continue
-            during = [call for call in its if hold.committed < call.begun < hold.released]
+        flying = {name for entry in hold.in_flight for name in locators[entry]}
+        for locator in _beginning(names, hold.prefixes):
+            during = [call for call in by_locator[locator] if hold.committed < call.begun < hold.released]
+            told = {each for call in during for each in attempts[call.request_id, locator]}
             if during and locator not in flying:
                 yield f"{locator}: called while held, and not named as in flight: {[c.request_id for c in during]}"
-            elif len({each for call in during for each in attempts[call.request_id, locator]}) > 1:
+            elif len(during) > 1 or len(told) > 1:  # an attempt is one call, answered or not
                 yield f"{locator}: called by more than the attempt that was in flight when it was held"
+
+
+def _beginning(names: list[str], prefixes: Sequence[str]) -> set[str]:
+    """Those of the sorted names that begin with one of the prefixes: a long run has as many holds as names."""
+    found: set[str] = set()
+    for prefix in prefixes:
+        at = bisect_left(names, prefix)
+        while at < len(names) and names[at].startswith(prefix):
+            found.add(names[at])
+            at += 1
+    return found

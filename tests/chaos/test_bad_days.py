@@ -59,5 +59,7 @@ def test_bad_days(bad_days: BadDays) -> None:
         world.end(process)
     world.check()
     statuses = {row["status"] for row in world.receipts()}
+    kept = {row["locator"] for row in world.receipts() if row["status"] == "retained"}
+    assert len(kept) == locked
     assert statuses >= {"deleted", "already_absent", "failed", "unknown", "retained"}
     assert len(world.holds) > 3

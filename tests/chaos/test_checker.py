@@ -2,8 +2,11 @@
 
 import shutil
 import sqlite3
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +103,28 @@ def test_the_checker_sees_a_call_while_held(clean: World) -> None:
     named = replace(hold, in_flight=frozenset({entry}))
     twice = checker.called_while_held([*clean.receipts(), *again], clean.delete_calls(), [named])
     assert "more than the attempt" in "".join(twice)
+    # one attempt is one call, also of those whose answer was lost and which no receipt names
+    lost = replace(call, request_id="req_lost", begun=call.begun + 0.0005)
+    twice = checker.called_while_held(clean.receipts(), [*clean.delete_calls(), lost], [named])
+    assert "more than the attempt" in "".join(twice)
+
+
+def test_the_checker_sees_calls_that_nobody_should_have_made(clean: World) -> None:
+    """By somebody who asks neither the outbox nor the holds, at both stores."""
+    begun = time.time()
+    for url, key in (
+        (f"{clean.provider.base_url}/files/file-u11", "Bearer sk-demo"),
+        (f"{clean.stores.s3_url}/plain/u/1/single/1", "x Credential=stubstubstubstub/x"),
+    ):
+        request = urllib.request.Request(url, method="DELETE", headers={"authorization": key})
+        with suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(request, timeout=10).close()
+    hold = checker.Hold(("file-u1", "plain/u/1/"), begun, time.time(), frozenset())
+    found = checker.findings(clean.url, clean.stores, wanted=clean.wanted, keep=clean.keep, holds=[hold])
+    for locator in ("file-u11", "plain/u/1/single/1"):
+        assert any(each.startswith(f"{locator}: 1 delete calls without a receipt") for each in found), found
+        assert any(each.startswith(f"{locator}: called while held, and not named") for each in found), found
+    assert len(found) == 4
 
 
 def test_the_checker_sees_another_accounts_word(clean: World) -> None:
