@@ -1,7 +1,8 @@
 """Entries a second on bad days, beside the same entries on a good day in the same run.
 
 Two worker processes on PostgreSQL, a strict S3 stub and a provider in this process. Bad days: 5 % of all requests fail
-or lose their answer, bursts of throttling, holds placed and released all the time, a worker killed each few seconds.
+or lose their answer, bursts of throttling, holds placed and released all the time, a worker killed each 150 requests
+(by the clock, a slow machine would kill each before it has begun).
 After each day the access logs of the stores, the receipts and what is left are compared; a finding is the end.
 
     python benchmarks/bad_days.py [--entries 1200] [--rounds 1]
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -27,7 +28,10 @@ from waiting import wait_for
 from expunge.models import schema
 from expunge.models.database import Database
 
-KILL_EVERY_SECONDS = 3.0
+KILL_EVERY = 150
+"""Requests of both stores from one killed worker to the next."""
+LONGEST_SECONDS = 120.0
+"""A day ends with an error after so long, and half a second for each entry."""
 
 
 def one_day(url: str, entries: int, *, bad: bool, seed: str) -> float:
@@ -38,8 +42,11 @@ def one_day(url: str, entries: int, *, bad: bool, seed: str) -> float:
         s3.weather = Weather(seed)
         thread = threading.Thread(target=s3.serve, daemon=True)
         thread.start()
-        with TrippedProvider(log_path=folder / "provider.jsonl") as provider:
-            world = BadDays(folder, url, s3, provider, seed=seed)
+        with ExitStack() as stack:
+            stack.callback(thread.join)
+            stack.callback(s3.close)
+            provider = stack.enter_context(TrippedProvider(log_path=folder / "provider.jsonl"))
+            world = stack.enter_context(closing(BadDays(folder, url, s3, provider, seed=seed)))
             world.open_all(entries)
             world.weather.fine = not bad
             ended = threading.Event()
@@ -47,19 +54,29 @@ def one_day(url: str, entries: int, *, bad: bool, seed: str) -> float:
             workers = [world.start() for _ in range(2)]
 
             def kill() -> None:
-                while not ended.wait(KILL_EVERY_SECONDS):
-                    workers.pop(0).kill()
-                    workers.append(world.start())
+                killed = 0
+                while not ended.wait(0.05):
+                    if world.trip.count >= (killed + 1) * KILL_EVERY:
+                        killed += 1
+                        workers.pop(0).kill()
+                        workers.append(world.start())
 
             killer = threading.Thread(target=kill)
             if bad:
                 killer.start()
-            with world.holding() if bad else nullcontext():
-                wait_for(lambda: world.retry_escalated() or world.is_complete(), seconds=3600, pause=0.1)
-                seconds = time.monotonic() - begun
-            ended.set()
-            if bad:
-                killer.join()
+            try:
+                with world.holding() if bad else nullcontext():
+                    wait_for(
+                        lambda: world.retry_escalated() or world.is_complete(),
+                        seconds=LONGEST_SECONDS + entries / 2,
+                        pause=0.1,
+                        what=f"a {'bad' if bad else 'good'} day to end",
+                    )
+                    seconds = time.monotonic() - begun
+            finally:
+                ended.set()
+                if bad:
+                    killer.join()
             for worker in workers:
                 world.end(worker)
             found = world.findings()
@@ -69,9 +86,6 @@ def one_day(url: str, entries: int, *, bad: bool, seed: str) -> float:
                 "SELECT count(DISTINCT entry_id) AS n FROM erasure_record"
                 " WHERE version IS NULL AND status IN ('deleted', 'already_absent')",
             )[0]["n"]
-            world.close()
-        s3.close()
-        thread.join()
     return float(closed / seconds)
 
 
