@@ -117,11 +117,6 @@ def waive(tx: Transaction, ids: Collection[int], *, by: str, why: str) -> Waived
         raise InvalidDecision("a waiver needs to say who decided and why")
     require_plain({"by": by, "why": why}, InvalidDecision)
     asked = _require_all(tx, sorted(set(ids)))
-    erased = [row.id for row in tx.rows("SELECT id FROM erasure_outbox WHERE id {in ids} AND settled", ids=list(asked))]
-    if erased:
-        raise InvalidDecision(
-            f"{_named(erased)} erased, and waits for a second look only: there is nothing to waive; nothing was changed"
-        )
     locked = _lock_with_parts(tx, list(asked))
     waived = Waived()
     parents: set[int] = set()
@@ -217,11 +212,16 @@ def _require_all(tx: Transaction, ids: Sequence[int]) -> dict[int, Any]:
 
 
 def _lock_with_parts(tx: Transaction, ids: Sequence[int]) -> list[int]:
-    """Lock entries and everything inside them; gives their ids."""
+    """Lock entries and everything inside them that is still owed; gives their ids. Whether something is erased already
+    is seen under the lock: a settle may come through until then."""
+    erased = "SELECT id FROM erasure_outbox WHERE id {in ids} AND settled ORDER BY id"
+    _refuse_erased([row.id for row in tx.rows(erased, ids=ids)])
     locked: list[int] = []
     wanted, seen = list(ids), set(ids)
     while wanted:
-        rows = tx.rows("SELECT id, state FROM erasure_outbox WHERE id {in ids} ORDER BY id {skip locked}", ids=wanted)
+        rows = tx.rows(
+            "SELECT id, state, settled FROM erasure_outbox WHERE id {in ids} ORDER BY id {skip locked}", ids=wanted
+        )
         busy = [row.id for row in rows if row.state in (EntryState.LEASED, EntryState.CALLING)]
         skipped = sorted(set(wanted) - {row.id for row in rows})
         if skipped:
@@ -234,12 +234,21 @@ def _lock_with_parts(tx: Transaction, ids: Sequence[int]) -> list[int]:
                 f"{_named(sorted(busy))} in a worker's hands right now: decide when it has been settled;"
                 " nothing was changed"
             )
-        locked += [row.id for row in rows]
+        _refuse_erased([row.id for row in rows if row.settled and row.id in ids])
+        owed = [row.id for row in rows if not row.settled]
+        locked += owed
         # whoever is locked here is not leased, so it gets no further parts before we commit
-        children = tx.rows("SELECT id FROM erasure_outbox WHERE parent_id {in ids}", ids=[row.id for row in rows])
+        children = tx.rows("SELECT id FROM erasure_outbox WHERE parent_id {in ids} AND NOT settled", ids=owed)
         wanted = [row.id for row in children if row.id not in seen]
         seen.update(wanted)
     return sorted(locked)
+
+
+def _refuse_erased(ids: Sequence[int]) -> None:
+    if ids:
+        raise InvalidDecision(
+            f"{_named(ids)} erased, and waits for a second look only: there is nothing to waive; nothing was changed"
+        )
 
 
 def _named(ids: Sequence[int]) -> str:

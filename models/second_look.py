@@ -25,7 +25,8 @@ it found: it was before."""
 
 def turn(tx: Transaction, moves: Sequence[Move], *, token: str) -> list[int]:
     """Entries that wait for something else from now on, if they are still ours; gives those. Their counts begin anew,
-    but for escalations, which a success alone ends."""
+    but for escalations, which a success alone ends. What is gone is nobody's part any more, whoever took it as one
+    while it was called: if it comes back, it is erased, and looked at, for itself."""
     together: dict[tuple[object, ...], list[Move]] = {}
     for moved in moves:  # of a thousand keys that one call has erased all go the same way
         way = (moved.state, moved.action, moved.settled, moved.delay_seconds, moved.reason, moved.reappeared)
@@ -42,7 +43,8 @@ def _turn(tx: Transaction, alike: Sequence[Move], token: str) -> list[int]:
            SET action = :action, settled = :settled, state = :state, due_at = {now+delay}, reason = :reason,
                tries = 0, refusals = 0, lost_leases = 0, rounds = 0, had_parts = false, cursor = NULL,
                escalations = CASE WHEN :settled THEN 0 ELSE escalations + :escalated END,
-               reappeared = reappeared + :reappeared, lease_token = NULL, lease_until = NULL
+               reappeared = reappeared + :reappeared, lease_token = NULL, lease_until = NULL,
+               parent_id = CASE WHEN :settled THEN NULL ELSE parent_id END
          WHERE id {in ids} AND lease_token = :token AND state = 'calling' RETURNING id
         """,
         ids=[each.entry_id for each in alike],

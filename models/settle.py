@@ -221,7 +221,7 @@ def add_parts(
             for kind, locator in children
         ],
     )
-    row = tx.first("SELECT count(*) AS n FROM erasure_outbox WHERE parent_id = :id", id=parent_id)
+    row = tx.first("SELECT count(*) AS n FROM erasure_outbox WHERE parent_id = :id AND NOT settled", id=parent_id)
     own = int(row.n) if row else 0
     finished = cursor is None
     tx.run(

@@ -1,13 +1,14 @@
 """Second looks over an in-memory store, on SQLite and PostgreSQL: what is verified, what comes back, what is only
 accepted, and that a look that is owed keeps nothing else waiting."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 from doubles.running import Bench
 from doubles.store import NO_KEY, NOT_SENT
 
-from expunge.models import Target, open_case, track
+from expunge.models import Target, decisions, open_case, track
 from expunge.models.decisions import retry, waive
 from expunge.models.errors import InvalidDecision
 from expunge.models.holds import place_hold
@@ -245,6 +246,47 @@ def test_a_look_cannot_be_waived_and_no_retry_of_a_case_hurries_it(bench):
         assert retry(tx, ids=[entry.id], by="ops").hurried == 1
     bench.drain()
     assert bench.statuses() == ["deleted", "absent"]
+
+
+def test_what_a_settle_erases_while_it_is_being_waived_is_not_waived(database, monkeypatch):
+    """The settle commits between the waiver's first look at the entry and its lock; SQLite lets one write at a time."""
+    bench = Bench(database, verify_after=AFTER)
+    bench.open("b/1")
+    refuse = decisions._refuse_erased
+
+    def settle_meanwhile(ids):
+        refuse(ids)
+        if not bench.receipts():
+            worker = threading.Thread(target=bench.drain)
+            worker.start()
+            worker.join()
+
+    if database.dialect == "postgresql":
+        monkeypatch.setattr(decisions, "_refuse_erased", settle_meanwhile)
+    else:
+        bench.drain()
+    with pytest.raises(InvalidDecision, match="second look"), database.begin() as tx:
+        waive(tx, [bench.entry().id], by="dpo", why="law")
+    assert (bench.statuses(), bench.entry().settled) == (["already_absent"], True)
+
+
+def test_what_is_erased_is_nobodys_part_and_is_not_waived_with_the_whole(bench):
+    """A listing takes an entry of the same claim as its part, whose own call then closes it as a target."""
+    bench.store.put("b/u/1", "b/u/2")
+    with bench.database.begin() as tx:
+        targets = [Target("mem", "prefix", "b/u/"), Target("mem", "object", "b/u/1")]
+        open_case(tx.connection, case_id="c1", subject="s", targets=targets)
+    bench.store.always["b/u/2"] = Outcome.ERROR
+    bench.drain()
+    look_owed = bench.entry(locator="b/u/1")
+    assert (look_owed.action, bool(look_owed.settled), look_owed.parent_id) == ("verify", True, None)
+    bench.later(5)
+    with bench.database.begin() as tx:
+        waive(tx, [bench.entry(kind="prefix").id], by="dpo", why="law")
+    assert [entry.id for entry in bench.entries()] == [look_owed.id]
+    assert sorted(bench.statuses(locator="b/u/1")) == ["deleted"]
+    look(bench)
+    assert sorted(bench.statuses(locator="b/u/1")) == ["absent", "deleted"]
 
 
 def test_looks_of_an_account_that_the_settings_forgot_end(bench):

@@ -40,6 +40,25 @@ def test_a_part_whose_whole_the_other_case_has_closed(database):
     assert bench.entries() == []
 
 
+@pytest.mark.parametrize("looked_by", ["c1", "c2"])
+def test_a_part_that_was_found_again_since_is_not_known_to_be_gone(database, looked_by):
+    """Whichever case looked a second time: what an earlier receipt says is over."""
+    bench = Bench(database, verify_after=100.0)
+    bench.store.put("b/1")
+    bench.open("b/1", case="c1")
+    bench.open("b/1", case="c2")
+    bench.drain()
+    bench.store.put("b/1")
+    with database.begin() as tx:
+        tx.run("UPDATE erasure_outbox SET due_at = {now} WHERE case_id = :case", case=looked_by)
+    bench.store.always["b/1"] = Outcome.PARENT_ABSENT
+    bench.drain()
+    bench.later(10)
+    bench.drain()
+    assert sorted(bench.statuses(case_id=looked_by))[1:] == ["failed", "failed", "present"]
+    assert bench.entry(case_id=looked_by).state == "escalated"
+
+
 def test_a_part_whose_whole_somebody_else_removed_is_for_a_person(database):
     bench = Bench(database)
     bench.store.put("b/1")
