@@ -1,8 +1,7 @@
 """Entries a second on bad days, beside the same entries on a good day in the same run.
 
 Two worker processes on PostgreSQL, a strict S3 stub and a provider in this process. Bad days: 5 % of all requests fail
-or lose their answer, bursts of throttling, holds placed and released all the time, a worker killed each 150 requests
-(by the clock, a slow machine would kill each before it has begun).
+or lose their answer, bursts of throttling, holds placed and released all the time, a worker killed each 150 requests.
 After each day the access logs of the stores, the receipts and what is left are compared; a finding is the end.
 
     python benchmarks/bad_days.py [--entries 1200] [--rounds 1]
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -28,8 +27,6 @@ from waiting import wait_for
 from expunge.models import schema
 from expunge.models.database import Database
 
-KILL_EVERY = 150
-"""Requests of both stores from one killed worker to the next."""
 LONGEST_SECONDS = 120.0
 """A day ends with an error after so long, and half a second for each entry."""
 
@@ -49,34 +46,19 @@ def one_day(url: str, entries: int, *, bad: bool, seed: str) -> float:
             world = stack.enter_context(closing(BadDays(folder, url, s3, provider, seed=seed)))
             world.open_all(entries)
             world.weather.fine = not bad
-            ended = threading.Event()
             begun = time.monotonic()
             workers = [world.start() for _ in range(2)]
-
-            def kill() -> None:
-                killed = 0
-                while not ended.wait(0.05):
-                    if world.trip.count >= (killed + 1) * KILL_EVERY:
-                        killed += 1
-                        workers.pop(0).kill()
-                        workers.append(world.start())
-
-            killer = threading.Thread(target=kill)
-            if bad:
-                killer.start()
-            try:
-                with world.holding() if bad else nullcontext():
-                    wait_for(
-                        lambda: world.retry_escalated() or world.is_complete(),
-                        seconds=LONGEST_SECONDS + entries / 2,
-                        pause=0.1,
-                        what=f"a {'bad' if bad else 'good'} day to end",
-                    )
-                    seconds = time.monotonic() - begun
-            finally:
-                ended.set()
+            with ExitStack() as weather:
                 if bad:
-                    killer.join()
+                    weather.enter_context(world.holding())
+                    weather.enter_context(world.killing(workers))
+                wait_for(
+                    lambda: world.retry_escalated() or world.is_complete(),
+                    seconds=LONGEST_SECONDS + entries / 2,
+                    pause=0.1,
+                    what=f"a {'bad' if bad else 'good'} day to end",
+                )
+                seconds = time.monotonic() - begun
             for worker in workers:
                 world.end(worker)
             found = world.findings()

@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,9 @@ TRANSIENT = 0.05
 LOCKED = 0.01
 BURST_EVERY, BURST = 150, 12
 """Requests from one throttling to the next, and how many it lasts."""
+KILL_EVERY = 150
+"""Requests of both stores from one killed worker to the next. By the clock, each would be killed before it has begun
+where the machine is slow."""
 S3_ERRORS = ("slow_down", "error_500", "html_503", "error_in_200", "drop_before", "drop_after")
 
 
@@ -95,6 +98,7 @@ class BadDays(World):
         self.holds: list[checker.Hold] = []
         self.database = Database.open(url, pool_size=3)
         self.escalated: set[str] = set()
+        self.killed = 0
 
     def open_all(self, entries: int, locked: float = 0.0) -> None:
         for number in range(max(1, entries // ENTRIES_OF_A_CASE)):
@@ -116,14 +120,14 @@ class BadDays(World):
         return [version for each in versions for version in each if version.retain_until]
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Somebody places holds and releases them, one after the other, until the end of the context."""
+    def _meanwhile(self, step: Callable[[threading.Event], None]) -> Iterator[None]:
+        """It is done over and over in a thread, until the end of the context."""
         ended, faults = threading.Event(), []
 
         def run() -> None:
             try:
                 while not ended.is_set():
-                    self.hold_once(ended)
+                    step(ended)
             except BaseException as error:
                 faults.append(error)
 
@@ -136,6 +140,30 @@ class BadDays(World):
             thread.join()
         if faults:
             raise faults[0]
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Somebody places holds and releases them, one after the other, until the end of the context."""
+        with self._meanwhile(self.hold_once):
+            yield
+
+    @contextmanager
+    def killing(self, workers: list[BaseProcess], every: int = KILL_EVERY) -> Iterator[None]:
+        """Each so many requests the oldest worker is killed, and a new one takes its place in the list."""
+        goal = self.trip.count + every
+
+        def step(ended: threading.Event) -> None:
+            nonlocal goal
+            if self.trip.count < goal:
+                ended.wait(0.02)
+                return
+            goal += every
+            workers.pop(0).kill()
+            workers.append(self.start())
+            self.killed += 1
+
+        with self._meanwhile(step):
+            yield
 
     def hold_once(self, ended: threading.Event, seconds: float = 0.4) -> None:
         case = self.chance.choice(sorted(self.cases))
@@ -159,11 +187,11 @@ class BadDays(World):
         with self.database.begin() as tx:
             release_hold(tx, hold, by="counsel", why="settled")
 
-    def await_share(self, share: float, total: int, seconds: float) -> None:
+    def await_share(self, share: float, total: int, seconds: float, account: str = "%") -> None:
         """Until only this share of the targets has no receipt of success."""
         sql = (
             "SELECT count(*) AS n FROM erasure_outbox WHERE state <> 'escalated'"
-            " AND (reason IS NULL OR reason <> 'Retained')"
+            f" AND (reason IS NULL OR reason <> 'Retained') AND account LIKE '{account}'"
         )
         wait_for(
             lambda: self.retry_escalated() or checker.query(self.url, sql)[0]["n"] <= share * total,

@@ -37,18 +37,26 @@ def test_bad_days(bad_days: BadDays) -> None:
     world.open_all(ENTRIES, LOCKED)
     locked = len(world.locked())
     assert locked
-    total = len(world.left())
+    left = world.left()
+    total, provider = len(left), sum("/" not in row["locator"] for row in left)
     world.weather.fine = False
     with world.holding():
-        # a first half in which workers die
+        # a first half in which workers die, at each step and whenever it may be
         world.await_killed(*(world.start("--kill", step) for step in ("marked:2", "called:5", "settling:3")))
+        half = [world.start() for _ in range(2)]
+        with world.killing(half):
+            world.await_share(0.5, provider, SECONDS, account="ai")
+        for process in half:
+            process.kill()
+        world.await_killed(*half)
         # half way: another account behind the same key
         steady = world.change_identity()
         assert "IdentityChanged" in world.reason
         world.restore_identity(steady)
         world.await_killed(world.start("--kill", "called:8"), world.start("--kill-after", "1.0"))
         fresh = [world.start() for _ in range(2)]
-        world.await_share(0.1, total, SECONDS)
+        with world.killing(fresh):
+            world.await_share(0.1, total, SECONDS)
     world.weather.fine = True
     # what is left then is what a lock keeps, and the prefixes over it
     world.await_only_retained(SECONDS)
@@ -63,3 +71,4 @@ def test_bad_days(bad_days: BadDays) -> None:
     assert len(kept) == locked
     assert statuses >= {"deleted", "already_absent", "failed", "unknown", "retained"}
     assert len(world.holds) > 3
+    assert world.killed > 0
