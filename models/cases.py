@@ -19,6 +19,7 @@ from expunge.models.states import SETTLING_STATUSES, Scope
 from expunge.models.tables import MAX_CASE_ID, ErasureCase, ErasureRecord, OutboxEntry
 from expunge.models.take_tracked import Owner, Taken, exclude, has_tracked, take_all
 from expunge.models.targets import Target, require_valid
+from expunge.models.types import END_YEAR, FIRST_YEAR
 
 _CHUNK = 1000
 """Rows of one INSERT: SQLite takes 32,766 bound values a statement."""
@@ -175,6 +176,10 @@ def _checked_case(
         raise InvalidCase("conversation: a case of scope conversation names its conversation")
     if received_at is not None and received_at.tzinfo is None:
         raise InvalidCase("received_at: needs a time zone")
+    if received_at is not None and not _can_be_kept(received_at):
+        raise InvalidCase(
+            f"received_at: {received_at.isoformat()} is not in the years {FIRST_YEAR} to {END_YEAR - 1}"
+        )
     received = received_at or datetime.now(UTC)
     return {
         "id": case_id or uuid.uuid4().hex,
@@ -186,6 +191,13 @@ def _checked_case(
         "received_at": received,
         "due_at": due_date(basis, received),
     }
+
+
+def _can_be_kept(moment: datetime) -> bool:
+    try:
+        return FIRST_YEAR <= moment.astimezone(UTC).year < END_YEAR
+    except OverflowError:
+        return False
 
 
 def _insert_case(connection: Connection, case: dict[str, object]) -> bool:

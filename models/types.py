@@ -11,6 +11,10 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 SQLITE_TIME = "%Y-%m-%d %H:%M:%f"
 """SQLite's strftime format of stored times (UTC); %f is SS.SSS."""
 
+FIRST_YEAR, END_YEAR = 1900, 9000
+"""The tables' CHECKs keep times from the beginning of the one to the beginning of the other: what lies outside is a
+slip of the pen, and some of it no database here can compute with."""
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """A moment in UTC: timestamptz on PostgreSQL, sortable text on SQLite. Only aware datetimes go in and out."""

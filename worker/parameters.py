@@ -11,9 +11,14 @@ import click
 
 _MAX_ID = 2**63 - 1
 
-ENTRY_ID = click.IntRange(1, _MAX_ID)
-PORT = click.IntRange(1, 65_535)
-HOLD_ID = click.IntRange(1, _MAX_ID)
+
+class _WholeNumber(click.IntRange):
+    name = "whole number"  # what a message calls it; click's own word is "integer range"
+
+
+ENTRY_ID = _WholeNumber(1, _MAX_ID)
+PORT = _WholeNumber(1, 65_535)
+HOLD_ID = _WholeNumber(1, _MAX_ID)
 
 
 class _Text(click.ParamType[str]):
@@ -45,7 +50,9 @@ class _Moment(click.ParamType[datetime]):
                 return moment.replace(tzinfo=UTC)
             in_utc = moment.astimezone(UTC)
             return moment if self.keeps_zone else in_utc
-        except (ValueError, OverflowError):
+        except OverflowError:
+            self.fail(f"{value!r} is out of range: in UTC it is no time of the years 1 to 9999", param, ctx)
+        except ValueError:
             self.fail(
                 f"{value!r} is not a time in ISO 8601: 2026-10-18, 2026-10-18T09:30:00Z (UTC if it names no zone)",
                 param,

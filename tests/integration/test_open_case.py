@@ -180,6 +180,11 @@ def test_wrong_targets_are_refused_before_anything_is_written(bench, account, ki
         {"subject": "s", "scope": "everything"},
         {"subject": "s", "scope": "conversation"},
         {"subject": "s", "received_at": datetime(2026, 1, 1)},  # noqa: DTZ001
+        {"subject": "s", "received_at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))},
+        {"subject": "s", "received_at": datetime(1000, 1, 1, tzinfo=UTC)},
+        {"subject": "s", "received_at": datetime(1899, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)},
+        {"subject": "s", "received_at": datetime(9000, 1, 1, tzinfo=UTC)},
+        {"subject": "s", "received_at": datetime(9999, 12, 31, tzinfo=timezone(-timedelta(hours=14)))},
         {"subject": "s", "targets": []},
         {"subject": "s", "nothing_found": True},
         {"subject": "s", "targets": ["b/1"]},
@@ -189,6 +194,17 @@ def test_wrong_cases_are_refused(bench, wrong):
     with pytest.raises(InvalidCase), bench.database.begin() as tx:
         open_case(tx.connection, **{"targets": [ONE], **wrong})
     assert bench.entries() == []
+
+
+@pytest.mark.parametrize("basis", ["request", "gdpr", "ccpa"])
+@pytest.mark.parametrize(
+    "received", [datetime(1900, 1, 1, tzinfo=UTC), datetime(8999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+)
+def test_the_first_and_the_last_time_that_can_be_kept(bench, received, basis):
+    with bench.database.begin() as tx:
+        open_case(tx.connection, case_id="c", subject="s", targets=[ONE], received_at=received, basis=basis)
+    with bench.database.begin() as tx:
+        assert read_case(tx, "c")["received_at"] == received
 
 
 def test_nothing_found_is_complete_at_once(bench):
