@@ -11,10 +11,11 @@ import time
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from celery import Celery
-from kombu import Connection, Producer
+if TYPE_CHECKING:
+    from celery import Celery
+    from kombu import Connection, Producer
 
 DRAIN_TASK = "expunge.drain"
 SWEEP_TASK = "expunge.sweep"
@@ -62,8 +63,11 @@ def transport_options(broker_url: str) -> dict[str, Any]:
 class Doorbell:
     """Rings lanes over a broker. A Runtime gets its `ring`, `expunge.models.bell.hang` the doorbell itself."""
 
-    def __init__(self, broker: Celery | str) -> None:
+    def __init__(self, broker: "Celery | str") -> None:
         if isinstance(broker, str):
+            # here, since every command asks for its bell, and few ring it
+            from celery import Celery
+
             # not the host's own Celery app, nor its environment: both stay as they are
             self._app = Celery("expunge-doorbell", set_as_current=False, fixups=[], changes=message_settings())
             self._url = broker
@@ -159,6 +163,8 @@ class Doorbell:
 
     def _publish(self, lane: str) -> None:
         if self._producer is None:
+            from kombu import Connection
+
             options = {**self._app.conf.broker_transport_options, **transport_options(self._url)}
             self._connection = Connection(self._url, connect_timeout=NETWORK_SECONDS, transport_options=options)
             self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)

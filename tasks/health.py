@@ -22,7 +22,7 @@ from expunge.models.states import NoticeKind, PausedBy
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.outcomes import Outcome
-from expunge.tasks.runtime import Policy
+from expunge.tasks.policy import Policy
 from expunge.tasks.verdict import RULES
 
 FAILURES_TO_OPEN = 5

@@ -14,40 +14,12 @@ from expunge.tasks.archive_stores import ArchiveStore
 from expunge.tasks.capabilities import SharedKnown, place_of
 from expunge.tasks.erasers.contract import AccountOptions, Eraser, user_of_known
 from expunge.tasks.erasers.registry import make_eraser
+from expunge.tasks.policy import Policy, Webhook
 
 log = structlog.get_logger()
 
 Ring = Callable[[str], None]
 """Rings the doorbell of one lane. Never raises: a bell that is lost is rung again by the sweep."""
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """Where notices go, and the secret that signs them."""
-
-    url: str
-    secret: str
-    timeout_seconds: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The numbers of the settings; times in seconds."""
-
-    lease_seconds: float = 300.0
-    sweep_seconds: float = 5.0
-    retry_base_seconds: float = 2.0
-    retry_max_seconds: float = 3600.0
-    attempts_before_escalation: int = 15
-    refusals_before_escalation: int = 2
-    drain_seconds: float = 20.0
-    """How long one drain goes on before it lets other lanes have its thread."""
-    due_soon_days: tuple[float, ...] = (7.0,)
-    """Notices this long before the statutory date of a case with entries left."""
-    capabilities_max_age_seconds: float = 86_400.0
-    """What was found out about a store is asked again when it is older."""
-    threads: int = 4
-    """Of this process: a lane gets all but one of them at the most."""
 
 
 def _no_ring(lane: str) -> None:

@@ -14,7 +14,7 @@ from expunge.models.states import Action, EntryAction, EntryState, ReceiptStatus
 from expunge.tasks.backoff import backoff
 from expunge.tasks.erasers.contract import Answer
 from expunge.tasks.outcomes import Outcome
-from expunge.tasks.runtime import Policy
+from expunge.tasks.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import structlog
 from expunge.models.notices import claim_notices, notice_later, notice_sent
 from expunge.models.types import iso
 from expunge.tasks.backoff import backoff
-from expunge.tasks.runtime import Runtime, Webhook
+from expunge.tasks.policy import Webhook
+from expunge.tasks.runtime import Runtime
 
 log = structlog.get_logger()
 

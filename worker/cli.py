@@ -35,6 +35,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name: the module in commands/ that has it, and its line in the overview."""
 
+READERS = frozenset({"cases", "outbox", "receipts"})
+"""They read the database and log nothing, so they need not wait for what logging imports."""
+
 _GENERIC_FAILURE = 1
 
 
@@ -89,13 +92,21 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name not in READERS:
+            from expunge.worker.logging import configure_logging
+
+            # unconfigured, structlog prints to standard output; `up` and `demo` set levels of their own
+            configure_logging("warning")
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         from expunge.models.errors import ExpungeError
-        from expunge.worker.logging import configure_logging
         from expunge.worker.output import shown
 
-        # unconfigured, structlog prints to standard output; `up` and `demo` set levels of their own
-        configure_logging("warning")
         try:
             return super().invoke(ctx)
         except ExpungeError as error:

@@ -7,7 +7,6 @@ import click
 from expunge.models import schema
 from expunge.models.database import Database
 from expunge.worker.bell import hang_for
-from expunge.worker.runtime import open_database
 from expunge.worker.settings import Settings
 from expunge.worker.sources import load_settings
 
@@ -38,7 +37,7 @@ class Invocation:
     @cached_property
     def any_database(self) -> Database:
         """The database whatever tables it has: for `migrate`, `check` and `up`."""
-        database = open_database(self.settings)
+        database = self.settings.database()
         context = click.get_current_context(silent=True)
         if context is not None:
             context.find_root().call_on_close(database.close)

@@ -2,7 +2,6 @@
 
 import threading
 
-from expunge.models.database import Database
 from expunge.tasks.runtime import Ring, Runtime
 from expunge.worker.settings import Settings
 
@@ -19,7 +18,7 @@ def make_runtime(
     `ring` rings the doorbell of one lane; without it only the sweep finds new entries.
     """
     runtime = Runtime(
-        database=open_database(settings),
+        database=settings.database(),
         policy=settings.policy(embedded=embedded),
         accounts=settings.accounts,
         webhook=settings.webhook(),
@@ -30,8 +29,3 @@ def make_runtime(
     if stopping is not None:
         runtime.stopping = stopping
     return runtime
-
-
-def open_database(settings: Settings) -> Database:
-    """The database, with a connection for every drain, the sweep, and one to spare."""
-    return Database.open(settings.database_url, pool_size=settings.threads + 2)

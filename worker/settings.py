@@ -9,12 +9,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from expunge.models.database import read_url
+from expunge.models.database import Database, read_url
 from expunge.models.errors import ConfigurationError
 from expunge.models.graph import Graph
 from expunge.tasks.archive_stores import ArchivePlace, ArchiveStore, check_url, make_store
 from expunge.tasks.erasers.contract import AccountOptions
-from expunge.tasks.runtime import Policy, Webhook
+from expunge.tasks.policy import Policy, Webhook
 from expunge.worker.graph_settings import ImportedGraph
 
 ENV_PREFIX = "EXPUNGE_"
@@ -198,6 +198,10 @@ class Settings(BaseSettings):
             capabilities_max_age_seconds=self.capabilities_max_age_seconds,
             threads=self.threads,
         )
+
+    def database(self) -> Database:
+        """The database, with a connection for every drain, the sweep, and one to spare; nothing is connected yet."""
+        return Database.open(self.database_url, pool_size=self.threads + 2)
 
     def archive(self) -> ArchiveStore | None:
         """Where the archive is, if there is one; nothing is connected."""

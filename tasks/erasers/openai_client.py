@@ -2,6 +2,9 @@
 
 No retries and no redirects inside the SDK, and no organization, project or address from the environment: what the
 settings say is what is sent. Only the key comes from the environment, when it is first needed.
+
+The SDK is imported when the first request is to be sent: reading the settings needs every eraser, and a command that
+calls no store should not wait for what would.
 """
 
 import logging
@@ -12,15 +15,16 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
-
-import httpx2
-import openai
+from typing import TYPE_CHECKING, Protocol
 
 from expunge.tasks.erasers.contract import NothingSent, utc_now
 from expunge.tasks.erasers.openai_deadline import deadline, limit_request, limit_response
 from expunge.tasks.erasers.openai_dialects import OPENAI, Dialect
 from expunge.tasks.erasers.openai_reply import Reply
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
 
 
 @dataclass(slots=True)
@@ -38,10 +42,10 @@ class Raw(Protocol):
     """What the SDK's `with_raw_response` gives."""
 
     @property
-    def http_response(self) -> httpx2.Response: ...
+    def http_response(self) -> "httpx2.Response": ...
 
 
-Request = Callable[[openai.OpenAI], Raw]
+Request = Callable[["openai.OpenAI"], Raw]
 
 
 class CredentialsError(NothingSent):
@@ -65,7 +69,7 @@ class IllegalHeaderError(ValueError):
     """The settings or the environment bring a header that HTTP cannot carry (RFC 9110, section 5)."""
 
 
-def _begin(request: httpx2.Request) -> None:
+def _begin(request: "httpx2.Request") -> None:
     """Event hook of the client: the last thing before the transport, which would refuse such headers as well, but not
     so that it can be told from a request of which a part was sent."""
     for name, value in request.headers.raw:
@@ -76,7 +80,7 @@ def _begin(request: httpx2.Request) -> None:
         sending.begun = True
 
 
-def _without_bearer(request: httpx2.Request) -> None:
+def _without_bearer(request: "httpx2.Request") -> None:
     """Azure's keys go into `api-key`; a bearer token would be taken for one of Entra, and the SDK insists on one."""
     request.headers.pop("authorization", None)
 
@@ -119,6 +123,8 @@ class Client:
         """Send one request; it gives up at `before` (`time.monotonic()`), or after the timeout. Raises NothingSent if
         it could not be sent."""
         sdk = self._client()
+        import openai
+
         moment = time.monotonic() + self.timeout
         called_at = utc_now()
         sending = _Sending()
@@ -149,7 +155,7 @@ class Client:
                 self._sdk.close()
                 self._sdk = None
 
-    def _client(self) -> openai.OpenAI:
+    def _client(self) -> "openai.OpenAI":
         with self._lock:
             if self._sdk is None:
                 key = self._key()
@@ -167,7 +173,10 @@ class Client:
             raise CredentialsError("MalformedCredentials", self._api_key_env)
         return key
 
-    def _build(self, key: str) -> openai.OpenAI:
+    def _build(self, key: str) -> "openai.OpenAI":
+        import httpx2
+        import openai
+
         logger = logging.getLogger("httpx2")
         if _quiet not in logger.filters:
             logger.addFilter(_quiet)

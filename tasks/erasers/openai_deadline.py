@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import httpx2
+if TYPE_CHECKING:
+    import httpx2
 
 _deadline: ContextVar[float | None] = ContextVar("openai_deadline", default=None)
 _LEAST = 0.001
@@ -40,33 +42,48 @@ class _Remaining(dict[str, float | None]):
         return left if own is None else min(left, own)
 
 
-class _Stream(httpx2.SyncByteStream):
+def _limited_stream(
+    stream: "httpx2.SyncByteStream", moment: float, request: "httpx2.Request"
+) -> "httpx2.SyncByteStream":
     """A body that may not outlast the deadline."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, moment: float, request: httpx2.Request) -> None:
-        self._stream = stream
-        self._moment = moment
-        self._request = request
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            yield chunk
-            if time.monotonic() > self._moment:
-                raise httpx2.ReadTimeout("The answer took longer than its deadline.", request=self._request)
-
-    def close(self) -> None:
-        self._stream.close()
+    made: httpx2.SyncByteStream = _limited_class()(stream, moment, request)
+    return made
 
 
-def limit_request(request: httpx2.Request) -> None:
+@cache
+def _limited_class() -> Any:
+    """The class is made late, since what it derives from is: see openai_client.py."""
+    import httpx2
+
+    class Limited(httpx2.SyncByteStream):
+        def __init__(self, stream: httpx2.SyncByteStream, moment: float, request: httpx2.Request) -> None:
+            self._stream = stream
+            self._moment = moment
+            self._request = request
+
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in self._stream:
+                yield chunk
+                if time.monotonic() > self._moment:
+                    raise httpx2.ReadTimeout("The answer took longer than its deadline.", request=self._request)
+
+        def close(self) -> None:
+            self._stream.close()
+
+    return Limited
+
+
+def limit_request(request: "httpx2.Request") -> None:
     """Event hook of the client, before a request is sent."""
     moment = _deadline.get()
     if moment is not None:
         request.extensions["timeout"] = _Remaining(request.extensions.get("timeout", {}), moment)
 
 
-def limit_response(response: httpx2.Response) -> None:
+def limit_response(response: "httpx2.Response") -> None:
     """Event hook of the client, when the headers have come."""
+    import httpx2
+
     moment = _deadline.get()
     if moment is not None and isinstance(response.stream, httpx2.SyncByteStream):
-        response.stream = _Stream(response.stream, moment, response.request)
+        response.stream = _limited_stream(response.stream, moment, response.request)

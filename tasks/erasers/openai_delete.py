@@ -19,9 +19,7 @@ is `PARENT_ABSENT`, few tries and then a person, and no reason to hold up the la
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-import openai
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from expunge.models.entry import Entry
 from expunge.tasks.erasers.contract import Answer, NothingSent
@@ -32,6 +30,9 @@ from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_naming import says_absent
 from expunge.tasks.erasers.openai_reply import Reply
 from expunge.tasks.outcomes import Outcome
+
+if TYPE_CHECKING:
+    import openai
 
 PARENT_ABSENT = "ParentAbsent"
 
@@ -69,7 +70,7 @@ def _beta(method: Literal["DELETE", "GET"], path: str) -> Request:
     methods for these warn at every call, and an SDK without them is to come."""
     headers = {"OpenAI-Beta": "assistants=v2", RAW_RESPONSE_HEADER: "true"}
 
-    def request(sdk: openai.OpenAI) -> Any:
+    def request(sdk: "openai.OpenAI") -> Any:
         call = sdk.delete if method == "DELETE" else sdk.get
         return call(path, cast_to=object, options={"headers": headers})
 

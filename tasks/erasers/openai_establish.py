@@ -1,6 +1,6 @@
 """The account says who it is, before the first delete of a process: one harmless read, whose headers are kept."""
 
-import openai
+from typing import TYPE_CHECKING
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
@@ -11,6 +11,9 @@ from expunge.tasks.erasers.openai_errors import Problem, problem, unconfirmed
 from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_reply import Reply
 from expunge.tasks.outcomes import Outcome
+
+if TYPE_CHECKING:
+    import openai
 
 OPERATION = "GET /files"
 
@@ -48,5 +51,5 @@ def _has_no_route(reply: Reply, found: Problem) -> bool:
     return found.outcome is Outcome.UNCONFIRMED and reply.status in (404, 405) and reply.json() is not None
 
 
-def _list_one(sdk: openai.OpenAI) -> Raw:
+def _list_one(sdk: "openai.OpenAI") -> Raw:
     return sdk.files.with_raw_response.list(limit=1)

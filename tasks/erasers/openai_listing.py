@@ -8,8 +8,7 @@ Pages are listed oldest first, so that parts which are added meanwhile come last
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import openai
+from typing import TYPE_CHECKING
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
@@ -22,6 +21,9 @@ from expunge.tasks.erasers.openai_identity import Expected
 from expunge.tasks.erasers.openai_naming import names
 from expunge.tasks.erasers.openai_reply import Reply
 from expunge.tasks.outcomes import Outcome
+
+if TYPE_CHECKING:
+    import openai
 
 PAGE_SIZE = 100
 """The most that the API gives at once."""
@@ -36,7 +38,7 @@ class Whole:
 
     operation: str
     part_kind: str
-    page: Callable[[str, str | openai.Omit], Request]
+    page: Callable[[str, "str | openai.Omit"], Request]
     """The request for the page after a part."""
     count: Callable[[str], Request] | None = None
     """The read that says how many parts are counted; None if there is no such thing."""
@@ -87,6 +89,8 @@ def list_parts(
     client: Client, expected: Expected, entry: Entry, *, pages: int, until: float
 ) -> Parts | Empty | Answer | None:
     """List some pages of a composite target's parts, from `entry.cursor` on. None if there was no time to begin."""
+    import openai
+
     whole = WHOLES[entry.kind]
     listing = _Listing(entry.cursor)
     for number in range(pages):

@@ -2,6 +2,9 @@
 
 Retries inside an SDK hide calls from the receipts (botocore Config, `retries`), and botocore's redirector repeats a
 refused call at another endpoint. Both are off: one `call` is one request.
+
+boto3 is imported when the client is made: reading the settings needs every eraser, and a command that calls no store
+should not wait for what would.
 """
 
 import base64
@@ -10,15 +13,7 @@ import re
 import threading
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
-
-import boto3
-import botocore.session
-from botocore import xform_name
-from botocore.config import Config
-from botocore.exceptions import EndpointProviderError
-from botocore.handlers import BUILTIN_HANDLERS
-from botocore.utils import parse_timestamp
+from typing import TYPE_CHECKING, Any
 
 from expunge.models.states import Action
 from expunge.tasks.erasers.contract import Answer, NothingSent, utc_now
@@ -26,6 +21,9 @@ from expunge.tasks.erasers.s3_bodies import keep_objects, read_body, write_objec
 from expunge.tasks.erasers.s3_errors import NotS3Answer, Verdict, classify, is_account_wide, why_not_sent
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
+
+if TYPE_CHECKING:
+    import boto3
 
 _ROOT = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)[\s/>]",
@@ -177,6 +175,8 @@ class S3Client:
             boto = self.boto()
         except Exception as error:
             raise NothingSent(why_not_sent(error), whole_account=True) from error
+        from botocore import xform_name
+
         endpoint = boto.meta.endpoint_url
         self._progress.built = self._progress.sent = False
         called_at = utc_now()
@@ -194,6 +194,8 @@ class S3Client:
         return Reply(replace(facts, request_id=metadata.get("RequestId") or facts.request_id), parsed)
 
     def _nothing_sent(self, boto: Any, error: Exception) -> NothingSent:
+        from botocore.exceptions import EndpointProviderError
+
         whole_account = self._progress.built or isinstance(error, EndpointProviderError)
         if whole_account:
             self._forget(boto)
@@ -229,6 +231,11 @@ class S3Client:
                 self._boto = None
 
     def _make(self) -> Any:
+        import boto3
+        import botocore.session
+        from botocore.config import Config
+        from botocore.handlers import BUILTIN_HANDLERS
+
         options = self._options
         connect = min(_CONNECT_SECONDS, self._request_seconds / 3)
         core = botocore.session.Session(profile=options.profile)
@@ -274,6 +281,8 @@ def _parse_time(value: Any) -> datetime:
     try:
         return datetime.fromisoformat(value)
     except (TypeError, ValueError):
+        from botocore.utils import parse_timestamp
+
         parsed: datetime = parse_timestamp(value)
         return parsed
 

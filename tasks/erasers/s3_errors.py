@@ -11,9 +11,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from botocore import exceptions
-from botocore.parsers import ResponseParserError
-
 from expunge.tasks.outcomes import Outcome
 
 _ERROR = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -146,6 +143,8 @@ def is_account_wide(verdict: Verdict) -> bool:
 
 def why_not_sent(error: Exception) -> str:
     """The reason, as a code, when boto3 raised before it sent a request."""
+    from botocore import exceptions  # late: see s3_client.py
+
     if isinstance(error, exceptions.ClientError):  # a request for credentials (AssumeRole …) was refused
         return error_name(f"{error.operation_name}:{error.response.get('Error', {}).get('Code')}")
     if str(error).startswith("Invalid endpoint"):  # a bare ValueError
@@ -156,6 +155,9 @@ def why_not_sent(error: Exception) -> str:
 def classify(error: Exception, operation: str) -> Verdict:
     """What an exception of a boto3 call comes to whose request may have been sent. One that is not known is
     Outcome.ERROR with its class name."""
+    from botocore import exceptions  # late: see s3_client.py
+    from botocore.parsers import ResponseParserError
+
     name = error_name(type(error).__name__)
     if isinstance(error, exceptions.ClientError):
         return _client_error(error.response, operation)

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from expunge.worker.cli import COMMANDS, main
+from expunge.worker.cli import COMMANDS, READERS, main
 
 
 def invoke(*arguments: str):
@@ -37,6 +37,25 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
     for name in COMMANDS:
         assert re.search(rf"^  {name} ", done.stdout, re.MULTILINE)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", sorted(READERS))
+def test_what_only_reads_the_database_imports_no_sdk_no_broker_and_no_migrations(command, tmp_path, sqlite_url) -> None:
+    """Each of them takes as long to import as the command's own work."""
+    config = tmp_path / "x.toml"
+    config.write_text(
+        f'database_url = "{sqlite_url}"\nbroker_url = "redis://127.0.0.1:1/0"\n'
+        '[accounts.files]\nstore = "s3"\nregion = "eu-central-1"\nallow = ["b/"]\n'
+        '[accounts.ai]\nstore = "openai"\nbase_url = "https://eu.api.openai.com/v1"\napi_key_env = "KEY"\n'
+    )
+    heavy = {"alembic", "boto3", "botocore", "celery", "httpx2", "kombu", "openai", "rich", "structlog"}
+    code = (
+        "import sys; from click.testing import CliRunner; from expunge.worker.cli import main;"
+        f"result = CliRunner().invoke(main, [{command!r}, '--config', {str(config)!r}], catch_exceptions=False);"
+        f"print(result.exit_code, sorted({{m.split('.')[0] for m in sys.modules}} & {heavy!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n"
 
 
 @pytest.mark.parametrize("command", every_command(), ids=" ".join)

@@ -46,7 +46,7 @@ def serve(invocation: Invocation, host: str, port: int) -> None:
     try:
         schema.require(database)
         require_sessions(database)
-        hang_for(settings)
+        hang_for(settings, at_once=True)
         with bind(host, port) as listener:
             run(create_app(database), listener, lambda: warn(f"Listening on {url_of(listener)}"))
     finally:
