@@ -18,7 +18,7 @@ from expunge.models.types import UtcDateTime
 STATEMENT_SECONDS = 5.0
 SUCCESS_SECONDS = 3600.0
 """So far back a lane's last success is looked for: what lies further back is `an hour or more`."""
-OF_A_CALL = "('deleted', 'already_absent', 'absent', 'accepted')"
+OF_A_CALL = "('deleted', 'already_absent', 'ended', 'absent', 'accepted')"
 """Receipts that say that a call came to something."""
 TRIED = (EntryState.READY, EntryState.LEASED, EntryState.CALLING)
 """Entries that workers move, without a person, a hold's end or another entry."""

@@ -15,7 +15,7 @@ from expunge.models.errors import SchemaError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0003"
+HEAD = "0004"
 """The version that this code needs: that of the newest migration."""
 VERSION_TABLE = "erasure_schema_version"
 _ADVISORY_KEY = 0x65787075

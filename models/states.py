@@ -116,6 +116,9 @@ class ReceiptStatus(StrEnum):
     ALREADY_ABSENT = "already_absent"
     """The store's own object-level not-found, or its own listing that passed the object's place. It is success:
     the obligation is that the data is not there."""
+    ENDED = "ended"
+    """The store says that it has ended: nothing can be added to it any more, nothing comes of it any more, and what it
+    had made is erased, with receipts of its own. It is no deletion: no call removes the store's record of it."""
     ACCEPTED = "accepted"
     """The store took the order and will erase later. It settles nothing: the object is looked at until it is gone."""
     FAILED = "failed"
@@ -137,6 +140,7 @@ class ReceiptStatus(StrEnum):
 SETTLING_STATUSES = (
     ReceiptStatus.DELETED,
     ReceiptStatus.ALREADY_ABSENT,
+    ReceiptStatus.ENDED,
     ReceiptStatus.WAIVED,
     ReceiptStatus.ABSENT,
 )

@@ -113,6 +113,8 @@ for _kind in (
     ),
     Kind("thread", by_pattern(f"thread_{_ID}", "thread_…"), "thread_…"),
     Kind("assistant", by_pattern(f"asst_{_ID}", "asst_…"), "asst_…"),
+    Kind("upload", by_pattern(f"upload_{_ID}", "upload_…"), "upload_…"),
+    Kind("batch", by_pattern(f"batch_{_ID}", "batch_…"), "batch_…"),
     Kind("chat_completion", by_pattern(f"chatcmpl-{_ID}", "chatcmpl-…"), "chatcmpl-…"),
 ):
     register_kind(_kind)

@@ -35,6 +35,9 @@ class Outcome(StrEnum):
     """Kept under the store's own retention lock or legal hold; `retain_until` if it has a date."""
     PRESENT = "present"
     """A second look found it."""
+    ENDED = "ended"
+    """For what a store can only end: it has, by the store's word, and what it had made is gone; its record stays. Of a
+    second look at an order that was only accepted: it has ended, and what it has made is still to be looked for."""
     ACCEPTED = "accepted"
     """The store took the order and will erase it later: it is looked at until it is gone."""
     ERROR = "error"

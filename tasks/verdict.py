@@ -48,11 +48,12 @@ RULES: dict[Outcome, Rule] = {
     Outcome.LEFT_OUT: Rule(ReceiptStatus.UNKNOWN, "LeftOut", store_is_well=True),
     Outcome.RETAINED: Rule(ReceiptStatus.RETAINED, "Retained", tries=0, store_is_well=True),
     Outcome.PRESENT: Rule(ReceiptStatus.PRESENT, tries=0, store_is_well=True),
+    Outcome.ENDED: Rule(ReceiptStatus.ENDED, tries=0, store_is_well=True),
     Outcome.ACCEPTED: Rule(ReceiptStatus.ACCEPTED, tries=0, store_is_well=True),
     Outcome.ERROR: Rule(ReceiptStatus.FAILED, "Error"),
 }
 
-GOOD = frozenset({Outcome.DELETED, Outcome.ABSENT})
+GOOD = frozenset({Outcome.DELETED, Outcome.ABSENT, Outcome.ENDED})
 
 _SOONEST_FIRST = (
     Outcome.WRONG_IDENTITY,
@@ -67,6 +68,7 @@ _SOONEST_FIRST = (
     Outcome.REFUSED,
     Outcome.RETAINED,
     Outcome.PRESENT,
+    Outcome.ENDED,
     Outcome.ACCEPTED,
 )
 """Of several parts that failed, the one that decides about the entry: what may pass comes before what will stay."""
@@ -96,6 +98,8 @@ def believable(entry: Entry, answer: Answer) -> Answer:
         told = RULES[answer.outcome].status
         if told in (ReceiptStatus.DELETED, ReceiptStatus.ACCEPTED) or answer.version is not None:
             answer = replace(answer, outcome=Outcome.UNCONFIRMED, error=None)
+        if answer.outcome is Outcome.ENDED and entry.settled:
+            answer = replace(answer, outcome=Outcome.PRESENT)
         return replace(answer, action=Action.VERIFY, version=None)
     if answer.outcome is Outcome.PRESENT:
         answer = replace(answer, outcome=Outcome.UNCONFIRMED, error=None)
@@ -108,7 +112,9 @@ def status_of(entry: Entry, outcome: Outcome) -> ReceiptStatus:
         return RULES[outcome].status
     if outcome is Outcome.ABSENT:
         return ReceiptStatus.ABSENT
-    return ReceiptStatus.PRESENT if outcome is Outcome.PRESENT else ReceiptStatus.UNVERIFIABLE
+    # what has ended is there: its record, and perhaps what it has made
+    found = outcome in (Outcome.PRESENT, Outcome.ENDED)
+    return ReceiptStatus.PRESENT if found else ReceiptStatus.UNVERIFIABLE
 
 
 def judge(
@@ -121,7 +127,8 @@ def judge(
     verify_after: float | None = None,
 ) -> Verdict:
     """Decide about one entry from all answers about it in one call. A probe uses no try. With `verify_after`, in
-    seconds, a target that is gone is looked at again by then; its parts are not."""
+    seconds, a target that is gone is looked at again by then; its parts are not, nor is what has ended: its record
+    stays, and a look would find it."""
     if entry.action == EntryAction.VERIFY:
         return _judge_look(entry, answers, policy, probe=probe)
     own = [answer for answer in answers if answer.version is None]
@@ -130,7 +137,8 @@ def judge(
         # what an earlier receipt says about the part comes beside the answer of the call
         bad = [] if any(answer.outcome in GOOD for answer in own) else bad
     if not bad:
-        if own and verify_after is not None and entry.parent_id is None:
+        is_gone = all(answer.outcome is not Outcome.ENDED for answer in own)
+        if own and is_gone and verify_after is not None and entry.parent_id is None:
             look = Move(entry.id, EntryState.READY, verify_after, action=EntryAction.VERIFY, settled=True)
             return Verdict(look)
         if own:
@@ -158,10 +166,13 @@ def judge(
 
 def _judge_look(entry: Entry, answers: Sequence[Answer], policy: Policy, *, probe: bool) -> Verdict:
     """Decide after a second look. What is settled and there again is erased again; what cannot be told after its tries
-    stays so, and the look ends. What was only accepted must become absent, or a person is asked."""
+    stays so, and the look ends. What was only accepted must become absent, or end and have what it made erased, or a
+    person is asked."""
     outcomes = {answer.outcome for answer in answers}
     if outcomes == {Outcome.ABSENT}:
         return Verdict(None)
+    if outcomes == {Outcome.ENDED}:
+        return Verdict(Move(entry.id, EntryState.READY, reason="Ended", action=EntryAction.DELETE))
     if Outcome.PRESENT in outcomes and entry.settled:
         again = entry.reappeared + 1 >= MOST_REAPPEARED
         state = EntryState.ESCALATED if again else EntryState.READY

@@ -32,6 +32,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from expunge.worker.demo_provider_api import answer
+from expunge.worker.demo_provider_cancel import seed_cancel
 from expunge.worker.demo_provider_dialects import azure_not_found, headers, incoming, outgoing
 from expunge.worker.demo_provider_faults import Fault, Faults, Reply, parse_fault
 from expunge.worker.demo_provider_log import AccessLog
@@ -101,6 +102,7 @@ class DemoProvider:
             self.project(project).seed(wanted)
             for name in BY_NAME.keys() & wanted.keys():
                 seed_plain(self.project(project), name, list(wanted[name]))
+            seed_cancel(self.project(project), wanted)
 
     def modes(self, dialect: str | None = None, project: str = "proj_demo", **modes: Any) -> None:
         """Behave otherwise from now on: see Project.modes and demo_provider_dialects.py."""

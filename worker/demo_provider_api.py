@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from email.parser import BytesParser
 from email.policy import HTTP
 
+from expunge.worker.demo_provider_cancel import CANCEL_ROUTES
 from expunge.worker.demo_provider_more import PLAIN_ROUTES
 from expunge.worker.demo_provider_objects import (
     CREATED,
@@ -302,6 +303,7 @@ _ROUTES: tuple[tuple[str, str, Callable[..., Json]], ...] = (
     ("GET", "/responses/{}", get_response),
     ("DELETE", "/responses/{}", delete_response),
     *PLAIN_ROUTES,
+    *CANCEL_ROUTES,
 )
 ROUTES = tuple((method, re.compile("/v1" + path.replace("{}", "([^/]+)")), run) for method, path, run in _ROUTES)
 

@@ -68,6 +68,8 @@ class Modes:
     """For how many reads a file is still there after its deletion was confirmed; -1: for ever."""
     confirms: bool = True
     """False: a file's deletion answers `deleted: false`."""
+    cancelling: int = 0
+    """For how many reads a batch is still `cancelling` after it was cancelled; -1: for ever."""
 
 
 @dataclass(slots=True)
@@ -88,9 +90,14 @@ class Project:
     """Reads that are left to files which are deleted, and still there."""
     plain: dict[str, dict[str, Json]] = field(default_factory=dict)
     """The objects of demo_provider_more.py, by kind and locator."""
+    uploads: dict[str, Json] = field(default_factory=dict)
+    batches: dict[str, Json] = field(default_factory=dict)
+    cancelling: dict[str, int] = field(default_factory=dict)
+    """Reads that are left to batches until they are `cancelled`."""
 
     def dump(self) -> Json:
-        """Ids only."""
+        """Ids only, and the status of what has no call to delete it."""
+        cancelled = {"uploads": self.uploads, "batches": self.batches}
         return {
             "files": list(self.files),
             "vector_stores": {store: list(self.attached.get(store, {})) for store in self.vector_stores},
@@ -99,7 +106,9 @@ class Project:
                 conv: list(items) for conv, items in self.items.items() if items and conv not in self.conversations
             },
             "responses": list(self.responses),
-        } | {name: list(kept) for name, kept in self.plain.items() if kept}
+            **{name: list(kept) for name, kept in self.plain.items() if kept},
+            **{name: {id: each["status"] for id, each in kept.items()} for name, kept in cancelled.items() if kept},
+        }
 
     def seed(self, wanted: Mapping[str, Any]) -> None:
         """Make objects with known ids: lists of ids, or for stores and conversations a mapping to their parts."""

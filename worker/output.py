@@ -31,6 +31,7 @@ _STATE_COLOURS = {
     "complete": "green",
     "deleted": "green",
     "already_absent": "green",
+    "ended": "green",
 }
 
 

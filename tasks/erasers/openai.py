@@ -1,4 +1,4 @@
-"""The eraser of OpenAI's API and of servers that speak it: files, vector stores, conversations, stored responses.
+"""The eraser of OpenAI's API and of servers that speak it: files, vector stores, conversations, stored responses …
 
 Documentation: OpenAI API reference, sections Files, Vector stores, Conversations, Responses, "Error codes" and
 "Debugging requests" (the headers `x-request-id`, `openai-organization`, `openai-project`).
@@ -25,6 +25,8 @@ from expunge.tasks.erasers.contract import (
     call_timeout,
 )
 from expunge.tasks.erasers.openai_attached import Attached
+from expunge.tasks.erasers.openai_batch import KIND as BATCH
+from expunge.tasks.erasers.openai_batch import Running, look_at_batch
 from expunge.tasks.erasers.openai_check import check_account
 from expunge.tasks.erasers.openai_client import Client
 from expunge.tasks.erasers.openai_delete import DELETIONS, delete
@@ -126,8 +128,8 @@ class OpenAIEraser:
         return "its kind has no shape" if known is None else locator_complaint(known, locator)
 
     def look(self, entries: Sequence[Entry], until: float) -> Looked:
-        """Conversations and vector stores are listed; everything else is deleted without a look, since the API tells
-        absent objects apart by itself. Before the first delete the account is asked who it is."""
+        """Conversations and vector stores are listed, batches are read; everything else is deleted without a look,
+        since the API tells absent objects apart by itself. Before the first delete the account is asked who it is."""
         looked = Looked()
         for entry in entries:
             self._look(entry, until, looked)
@@ -153,15 +155,12 @@ class OpenAIEraser:
             if entry.kind == "file" and self._attached.must_wait(entry.locator):
                 looked.parts.append(Parts(entry.id, []))  # a moment later, with no receipt and no try
                 return
-            if entry.kind not in WHOLES:
-                looked.calls.append(self._call(entry))
-                return
-            found = list_parts(self._client, self.expected, entry, pages=self._list_pages, until=until)
+            found = self._find(entry, until)
         except NothingSent as nothing:
             looked.not_sent.append(nothing.about(entry.id))
             return
         match found:
-            case Empty():
+            case Empty() | Running():
                 looked.calls.append(self._call(entry))
             case Parts():
                 self._attached.add(found)
@@ -170,6 +169,13 @@ class OpenAIEraser:
                 looked.answers.append(found)
             case None:
                 pass
+
+    def _find(self, entry: Entry, until: float) -> Empty | Running | Parts | Answer | None:
+        if entry.kind in WHOLES:
+            return list_parts(self._client, self.expected, entry, pages=self._list_pages, until=until)
+        if entry.kind == BATCH:
+            return look_at_batch(self._client, self.expected, entry, until)
+        return Empty()
 
     def _call(self, entry: Entry) -> Call:
         def send(ids: Collection[int]) -> Sequence[Answer | NotSent]:

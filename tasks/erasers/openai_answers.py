@@ -23,7 +23,8 @@ def to_answer(
     confirmed: Reply | None = None,
 ) -> Answer:
     """An answer about an entry; without a problem it is deleted. `confirmed` is the look that followed."""
-    told: dict[str, Any] = {**reported(reply), **(detail or {})}
+    of_problem = {} if problem is None else problem.detail or {}
+    told: dict[str, Any] = {**reported(reply), **of_problem, **(detail or {})}
     return Answer(
         entry.id,
         Outcome.DELETED if problem is None else problem.outcome,

@@ -8,8 +8,13 @@
     chat_completion      {"id": …, "deleted": true}                 that body
     response             the same, or no body at all                that body, else a look that finds it gone
     container,
-    container_file       not documented; may have no body           that body, else a look that finds it gone
+    container_file       the same, or no body at all                that body, else a look that finds it gone
     conversation_item    the conversation, without a flag           a look that finds the item gone
+    upload, batch        have no deletion: openai_cancel.py
+
+So says OpenAI's own OpenAPI document ("OpenAI API", version 2.3.0, openai/openai-openapi). Of a response, a container
+and a container's file it gives no content in the 200, and an example with the body. The only deletion that it tells a
+404 of is that of a response.
 
 "Delete a conversation" says that its items are not deleted with it. So when the API answers for an item that the
 whole conversation is not found, the item may be left behind where no call reaches it. That is not "already absent": it
@@ -24,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from expunge.models.entry import Entry
 from expunge.tasks.erasers.contract import Answer, NothingSent
 from expunge.tasks.erasers.openai_answers import to_answer
+from expunge.tasks.erasers.openai_cancel import batch_answer, upload_answer, upload_refused
 from expunge.tasks.erasers.openai_client import Client, Request
 from expunge.tasks.erasers.openai_errors import Problem, problem, unconfirmed
 from expunge.tasks.erasers.openai_identity import Expected
@@ -58,6 +64,10 @@ class Deletion:
     """The read that confirms, where the success does not."""
     look_name: str = ""
     needs_look: Callable[[Reply, Ids], bool] = lambda reply, ids: False
+    says: Callable[[Reply, str], Problem | None] | None = None
+    """What a 2xx comes to, where it is not the documented confirmation of a deletion."""
+    refused: Callable[[Reply, Problem], Problem] = lambda reply, found: found
+    """What else comes to, where that is not what it always does."""
 
 
 def _returns_conversation(reply: Reply, ids: Ids) -> bool:
@@ -149,6 +159,19 @@ DELETIONS: dict[str, Deletion] = {
         lambda ids: lambda sdk: sdk.chat.completions.with_raw_response.retrieve(ids[0]),
         "GET /chat/completions/{id}",
     ),
+    "upload": Deletion(
+        "POST /uploads/cancel",
+        lambda ids: lambda sdk: sdk.uploads.with_raw_response.cancel(ids[0]),
+        says=upload_answer,
+        refused=upload_refused,
+    ),
+    "batch": Deletion(
+        "POST /batches/cancel",
+        lambda ids: lambda sdk: sdk.batches.with_raw_response.cancel(ids[0]),
+        lambda ids: lambda sdk: sdk.batches.with_raw_response.retrieve(ids[0]),
+        "GET /batches/{id}",
+        says=batch_answer,
+    ),
 }
 
 
@@ -162,17 +185,20 @@ def delete(client: Client, expected: Expected, entry: Entry) -> Answer:
     found = about(reply, expected, ids)
     detail: dict[str, object] | None = None
     looked: Reply | None = None
-    if found is None:
-        if how.look is not None and how.needs_look(reply, ids):
-            try:
-                looked = client.send(how.look(ids), before=before)
-            except NothingSent as nothing:  # the deletion was sent, and nothing confirms it
-                found, detail = Problem(Outcome.NO_ANSWER, nothing.reason), {"confirm": how.look_name}
-            else:
-                found = _confirmation(about(looked, expected, ids))
-                detail = _of_look(looked, how.look_name, confirmed=found is None)
+    if found is not None:
+        found = how.refused(reply, found)
+    elif how.says is not None:
+        found = how.says(reply, ids[-1])
+    elif how.look is not None and how.needs_look(reply, ids):
+        try:
+            looked = client.send(how.look(ids), before=before)
+        except NothingSent as nothing:  # the deletion was sent, and nothing confirms it
+            found, detail = Problem(Outcome.NO_ANSWER, nothing.reason), {"confirm": how.look_name}
         else:
-            found = _by_body(reply, ids[-1])
+            found = _confirmation(about(looked, expected, ids))
+            detail = _of_look(looked, how.look_name, confirmed=found is None)
+    else:
+        found = _by_body(reply, ids[-1])
     return to_answer(
         entry, reply, found, operation=how.operation, endpoint=client.base_url, detail=detail, confirmed=looked
     )

@@ -40,12 +40,14 @@ _WHOLE_ACCOUNT = re.compile(r"project|organi[sz]ation|country|region|territory",
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a reply comes to if it is not a success: it is about the object (ABSENT) or it went wrong."""
+    """What a reply comes to if it is not a deletion: it is about the object (ABSENT, ENDED …) or it went wrong."""
 
     outcome: Outcome
     error: str | None = None
     """The API's code, or a word of ours; never a message."""
     retry_after: float | None = None
+    detail: Mapping[str, Any] | None = None
+    """For the receipt, besides what it always says."""
 
 
 def unconfirmed(error: str) -> Problem:

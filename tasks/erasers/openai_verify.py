@@ -6,6 +6,7 @@ from expunge.models.entry import Entry
 from expunge.models.states import Action
 from expunge.tasks.erasers.contract import Answer, NotSent
 from expunge.tasks.erasers.openai_answers import to_answer
+from expunge.tasks.erasers.openai_batch import KIND, verify_batch
 from expunge.tasks.erasers.openai_client import Client
 from expunge.tasks.erasers.openai_delete import DELETIONS, about
 from expunge.tasks.erasers.openai_errors import Problem, unconfirmed
@@ -26,6 +27,8 @@ def verify(client: Client, expected: Expected, entry: Entry) -> Answer | NotSent
         refused = establish(client, expected, entry)
         if refused is not None:
             return refused
+    if entry.kind == KIND:
+        return verify_batch(client, expected, entry)
     ids = tuple(entry.locator.split("/"))
     reply = client.send(how.look(ids), before=time.monotonic() + client.timeout)
     found = about(reply, expected, ids) or _shown(reply, ids[-1])

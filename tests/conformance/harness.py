@@ -19,7 +19,7 @@ from typing import Protocol
 
 from expunge.models.entry import Entry
 from expunge.models.states import Action
-from expunge.tasks.erasers.contract import Answer, Eraser, NotSent
+from expunge.tasks.erasers.contract import Answer, Eraser, NotSent, verifier
 from expunge.tasks.outcomes import Outcome
 
 
@@ -52,6 +52,9 @@ class DeleteCall:
 
 class World(Protocol):
     """One store with an eraser on it. All targets that `make` makes live on the same account."""
+
+    ends: tuple[str, ...]
+    """Kinds that the store can only end: their targets close as ENDED, and do so again."""
 
     def make(self, kind: str) -> str:
         """Create a target that exists, with parts if its kind has any, and give its locator."""
@@ -153,7 +156,23 @@ class Played:
 
 
 def _settles(answer: Answer) -> bool:
-    return answer.version is None and answer.outcome in (Outcome.DELETED, Outcome.ABSENT)
+    return answer.version is None and _is_good(answer) and answer.action is not Action.VERIFY
+
+
+def _is_good(answer: Answer) -> bool:
+    return answer.outcome in (Outcome.DELETED, Outcome.ABSENT, Outcome.ENDED)
+
+
+def _turned(each: Entry, answer: Answer) -> Entry | None:
+    """The entry as an order that was only accepted, or a look at one, leaves it; None for every other answer."""
+    if answer.action is not Action.VERIFY:
+        return replace(each, action="verify") if answer.outcome is Outcome.ACCEPTED else None
+    match answer.outcome:
+        case Outcome.PRESENT:
+            return each
+        case Outcome.ENDED:
+            return replace(each, action="delete", had_parts=False, rounds=0)
+    return None
 
 
 def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: int = 40) -> Played:
@@ -168,7 +187,14 @@ def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: 
     for _ in range(rounds):
         if not todo:
             break
-        found = eraser.look(todo, time.monotonic() + 60)
+        found = eraser.look([each for each in todo if each.action == "delete"], time.monotonic() + 60)
+        accepted = [each for each in todo if each.action == "verify"]
+        if accepted:
+            verifies = verifier(eraser)
+            assert verifies is not None, "what is only accepted is looked at until it is done"
+            for verified in verifies.verify(accepted, time.monotonic() + 60):
+                assert isinstance(verified, Answer)
+                found.answers.append(verified)
         by_id = {each.id: each for each in todo}
         came: list[Answer | NotSent] = [*found.answers, *found.not_sent]
         for call in found.calls:
@@ -183,7 +209,11 @@ def play(eraser: Eraser, targets: Iterable[tuple[str, str] | Entry], *, rounds: 
         for answer in answers:
             each = by_id[answer.entry_id]
             played.answers.setdefault(each.locator, []).append(answer)
-            if answer.outcome in (Outcome.DELETED, Outcome.ABSENT) and answer.version is not None:
+            turned = _turned(each, answer)
+            if turned is not None:
+                again[each.id] = turned
+                continue
+            if _is_good(answer) and answer.version is not None:
                 if each.id in again:
                     again[each.id] = replace(again[each.id], had_parts=True)
                 continue

@@ -30,6 +30,8 @@ _FAULTS = {
 class S3World:
     """One bucket."""
 
+    ends: tuple[str, ...] = ()
+
     def __init__(self, stub: S3Stub, eraser: Eraser, versioning: str) -> None:
         self._stub = stub
         self._bucket = stub.bucket(_BUCKET, versioning=versioning)

@@ -21,6 +21,8 @@ _PREFIX = {"file": "file-", "vector_store": "vs_", "conversation": "conv_", "res
     "thread": "thread_",
     "assistant": "asst_",
     "chat_completion": "chatcmpl-",
+    "upload": "upload_",
+    "batch": "batch_",
 }
 
 KINDS = tuple(_PREFIX)
@@ -37,6 +39,8 @@ _FAULTS = {
 
 class OpenAIWorld:
     """A provider with one account on it, whose answers must come from its own project."""
+
+    ends = ("upload", "batch")
 
     def __init__(self, provider: DemoProvider, eraser: Eraser) -> None:
         self._provider = provider
@@ -57,6 +61,10 @@ class OpenAIWorld:
                 self._provider.seed(container_files=[locator])
             case "thread" | "assistant" | "chat_completion":
                 self._provider.seed(**{f"{kind}s": [locator]})
+            case "upload":
+                self._provider.seed(uploads=[locator])
+            case "batch":
+                self._provider.seed(batches=[locator])
             case "conversation":
                 self._provider.seed(conversations={locator: [f"msg_{number}_{item}" for item in range(3)]})
         return locator
@@ -66,6 +74,10 @@ class OpenAIWorld:
 
     def exists(self, kind: str, locator: str) -> bool:
         state = self._provider.project().dump()
+        if kind in self.ends:
+            files = [file for file in state["files"] if file.startswith(f"file-{locator}-")]
+            name = "uploads" if kind == "upload" else "batches"
+            return bool(files) or state[name].get(locator) in ("pending", "in_progress", "cancelling")
         return locator in state.get(f"{kind}s", ()) or locator in state["left_behind_items"]
 
     def eraser(self) -> Eraser:
@@ -74,12 +86,14 @@ class OpenAIWorld:
     def deletes(self) -> list[DeleteCall]:
         return [
             DeleteCall(line["request_id"], ((_locator(line["path"]), None),), line["status"])
-            for line in self._provider.log.lines("DELETE")
+            for line in self._provider.log.lines()
+            if line["method"] == "DELETE" or line["path"].endswith("/cancel")
         ]
 
     @contextmanager
     def fault(self, fault: Fault) -> Iterator[None]:
-        self._provider.faults.add(replace(_FAULTS[fault], method="DELETE", times=None))
+        for method, path in (("DELETE", "*"), ("POST", "*/cancel")):
+            self._provider.faults.add(replace(_FAULTS[fault], method=method, path=path, times=None))
         try:
             yield
         finally:
@@ -92,6 +106,7 @@ class OpenAIWorld:
 
 
 def _locator(path: str) -> str:
+    path = path.removesuffix("/cancel")
     return re.sub("/(items|files)/", "/", path.removeprefix("/v1/chat").removeprefix("/v1").split("/", 2)[2])
 
 
