@@ -177,9 +177,7 @@ def _checked_case(
     if received_at is not None and received_at.tzinfo is None:
         raise InvalidCase("received_at: needs a time zone")
     if received_at is not None and not _can_be_kept(received_at):
-        raise InvalidCase(
-            f"received_at: {received_at.isoformat()} is not in the years {FIRST_YEAR} to {END_YEAR - 1}"
-        )
+        raise InvalidCase(f"received_at: {received_at.isoformat()} is not in the years {FIRST_YEAR} to {END_YEAR - 1}")
     received = received_at or datetime.now(UTC)
     return {
         "id": case_id or uuid.uuid4().hex,
