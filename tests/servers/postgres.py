@@ -24,6 +24,9 @@ class Postgres:
             self._pg_ctl = pg_ctl
             self.directory = Path(tempfile.mkdtemp(prefix="expunge-pg-"))
             self.server: Any = PostgresServer(self.directory, cleanup_mode="stop")
+        # a test may kill the server, but not the machine: what was committed is with the operating system then. Most
+        # of the time that a test waits for its database is these syncs
+        self.run("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
 
     def url(self, database: str) -> str:
         """A SQLAlchemy URL."""
