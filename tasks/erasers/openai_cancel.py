@@ -87,8 +87,8 @@ def batch_state(reply: Reply, id: str) -> str | Problem:
     if isinstance(body, Problem):
         return body
     state = body.get("status")
-    if state == CANCELLING or state in ENDED or state in RUNNING:
-        return str(state)
+    if isinstance(state, str) and (state == CANCELLING or state in ENDED or state in RUNNING):
+        return state
     return unconfirmed("UnknownStatus")
 
 

@@ -16,6 +16,7 @@ class Dates:
 
     removed: date | None = None
     absent: date | None = None
+    ended: date | None = None
     purged: date | None = None
     is_known: bool = True
     """Every receipt has a purge date."""
@@ -37,9 +38,13 @@ class TwoDates:
 
     def _add(self, row: Mapping[str, Any]) -> None:
         status, due = row["status"], row["purge_due_at"]
+        if row["version"] is None and status == ReceiptStatus.ENDED:
+            dates = self._of(row)
+            dates.ended = max(row["at"].date(), dates.ended or row["at"].date())
+            return
         if row["version"] is not None or status not in _GONE or (status == ReceiptStatus.ABSENT and due is None):
             return  # a version, or a second look at what another receipt has closed
-        dates = self._found.setdefault((row["account"], row["kind"]), Dates())
+        dates = self._of(row)
         on = row["at"].date()
         if status == ReceiptStatus.DELETED:
             dates.removed = max(on, dates.removed or on)
@@ -53,6 +58,9 @@ class TwoDates:
         if source is not None:
             dates.sources.add(str(source))
 
+    def _of(self, row: Mapping[str, Any]) -> Dates:
+        return self._found.setdefault((row["account"], row["kind"]), Dates())
+
     def lines(self) -> list[str]:
         """One for each kind at each account."""
         return [f"{account} {kind}: {_said(dates)}." for (account, kind), dates in sorted(self._found.items())]
@@ -64,6 +72,10 @@ def _said(dates: Dates) -> str:
         told.append(f"removed on {dates.removed}")
     if dates.absent is not None:
         told.append(f"found absent on {dates.absent}")
+    if dates.ended is not None:
+        told.append(f"ended on {dates.ended}, its record stays at the provider")
+        if dates.removed is None and dates.absent is None:
+            return "; ".join(told)
     if dates.purged is None or not dates.is_known:
         told.append("by when the provider purges it is not known")
     else:
