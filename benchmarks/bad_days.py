@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=1200)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    server = Postgres()
+    server = Postgres(syncs=True)
     rates: dict[bool, list[float]] = {False: [], True: []}
     try:
         for turn in range(options.rounds):

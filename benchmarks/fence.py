@@ -66,7 +66,7 @@ def measure(database: Database, what: str, insert: str, options: argparse.Namesp
 @contextmanager
 def host(conversations: int) -> Iterator[Database]:
     """The reference host's tables in a PostgreSQL of their own, with conversations that have a run each."""
-    postgres = Postgres()
+    postgres = Postgres(syncs=True)
     database = Database.open(postgres.url(postgres.create()))
     try:
         schema.migrate(database)

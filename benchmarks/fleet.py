@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 @contextmanager
 def servers() -> Iterator[tuple[str, Any]]:
     """A migrated PostgreSQL database (fsync and synchronous_commit on) and a Valkey: (database URL, Valkey)."""
-    postgres = Postgres()
+    postgres = Postgres(syncs=True)
     valkey = start_valkey()
     try:
         url = postgres.url(postgres.create())

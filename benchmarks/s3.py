@@ -132,7 +132,7 @@ def main() -> None:
     keys = [f"tenants/acme/{number:08}" for number in range(options.objects)]
     os.environ.update(AWS_ACCESS_KEY_ID=seaweed.ACCESS_KEY, AWS_SECRET_ACCESS_KEY=seaweed.SECRET_KEY)
     rates: dict[str, list[float]] = {"expunge": [], "s5cmd": [], "boto3": []}
-    postgres = Postgres()
+    postgres = Postgres(syncs=True)
     try:
         database = Database.open(postgres.url(postgres.create()), pool_size=options.threads + 2)
         schema.migrate(database)
