@@ -10,7 +10,7 @@ from expunge.models import Target, open_case
 from expunge.models.database import Database
 from expunge.models.entry import Receipt
 from expunge.models.settle import write_receipts
-from expunge.models.tables import OutboxEntry
+from expunge.models.tables import ErasureRecord, OutboxEntry
 
 NOW = datetime(2026, 10, 18, 9, 30, tzinfo=UTC)
 
@@ -69,3 +69,20 @@ def add_receipts(database: Database, receipts: list[Receipt]) -> None:
     with database.begin() as tx:
         for start in range(0, len(receipts), 5000):
             write_receipts(tx, receipts[start : start + 5000])
+
+
+def add_many_receipts(database: Database, case: str, number: int) -> None:
+    """Receipts that the database copies from some of ours: to make each of some 100,000 here takes longer than what is
+    tried with them."""
+    made = min(number, 2_000)
+    add_receipts(database, [receipt(case, f"b/{'k' * 100}/{n}", detail={"n": n}) for n in range(made)])
+    names = [column.name for column in ErasureRecord.__table__.columns if column.name not in ("id", "recorded_at")]
+    fresh = "gen_random_uuid()" if database.dialect == "postgresql" else "lower(hex(randomblob(16)))"
+    with database.begin() as tx:
+        while made < number:
+            made += tx.run(
+                f"INSERT INTO erasure_record (id, {', '.join(names)}) SELECT {fresh}, {', '.join(names)} "
+                "FROM erasure_record WHERE case_id = :case LIMIT :most",
+                case=case,
+                most=number - made,
+            )
