@@ -8,9 +8,11 @@ import pytest
 from host import Host
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import wait_for
 
 from expunge.models.database import Database
 from expunge.models.errors import InvalidCursor
+from expunge.models.list_cases import database_clock
 from expunge.models.purged import Principal
 from expunge.models.session_schema import create_sessions
 from expunge.models.session_store import list_sessions
@@ -29,12 +31,25 @@ def _pages(caller: Any, limit: int) -> list[list[str]]:
             return pages
 
 
+def _wait_for_a_later_time(host: Host) -> None:
+    """SQLite's clock counts milliseconds: two events in one of them are equally recent."""
+
+    def is_later() -> bool:
+        with host.database.read() as tx:
+            return database_clock(tx) > before
+
+    with host.database.read() as tx:
+        before = database_clock(tx)
+    wait_for(is_later, pause=0.001, what="a later time")
+
+
 def test_the_most_recently_active_come_first(host_database: Database) -> None:
     host = Host(host_database)
     for name in ("a", "b", "c", "d", "e"):
         host.session(name)
     host.session("x", principal="bob")
     for name in ("d", "a", "c"):
+        _wait_for_a_later_time(host)
         host.message(name, "hi")
     ann = host.caller()
     assert [one for page in _pages(ann, 2) for one in page][:3] == ["c", "a", "d"]
