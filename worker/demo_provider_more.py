@@ -1,9 +1,9 @@
 """The demo provider's plainer objects: each kind is one declaration, and can be made, read and deleted.
 
 Paths, ids and bodies follow the OpenAI API reference (Containers, Container files, Chat completions, and the deprecated
-Assistants and Threads, which want a header of their own). Of "Delete a container"
-and "Delete a container file" OpenAI's OpenAPI document ("OpenAI API", version 2.3.0) gives no content, and an example
-with a body (`container.deleted`); the body is left out here, so that a client has to look.
+Assistants and Threads, which want a header of their own). Of "Delete a container" and "Delete a container file"
+OpenAI's OpenAPI document ("OpenAI API", version 2.3.0) gives no content, and an example with a body
+(`container.deleted`); the body is left out here, so that a client has to look.
 """
 
 import re
