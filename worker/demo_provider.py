@@ -56,7 +56,7 @@ class Outgoing:
     body: bytes = b""
     headers: Mapping[str, str] | None = None
     closes: bool = False
-    """The connection is closed after this answer, without a word about it."""
+    """The connection is of no use after this answer: what comes next on it finds it closed."""
 
 
 class DemoProvider:
@@ -255,7 +255,12 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     disable_nagle_algorithm = True
 
+    spent = False
+
     def _handle(self) -> None:
+        if self.spent:
+            self.close_connection = True
+            return
         url = urlsplit(self.path)
         request = Request(
             self.command,
@@ -292,8 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if outgoing.status != 204 and self.command != "HEAD":
             self.wfile.write(outgoing.body)
-        if outgoing.closes:
-            self.close_connection = True
+        self.spent = outgoing.closes
 
     def log_message(self, format: str, *args: Any) -> None:
         """The access log is ours."""

@@ -200,6 +200,7 @@ class Client:
             http_client=httpx2.Client(
                 follow_redirects=False,
                 timeout=self.timeout,
+                limits=httpx2.Limits(max_keepalive_connections=None if self._dialect.reuses_connections else 0),
                 event_hooks={"request": hooks, "response": [limit_response]},
             ),
         )

@@ -6,7 +6,7 @@ azure    Azure OpenAI: `api-key` and `api-version`; request ids of its own; dele
          resource, its path or its API version, and prove nothing about an object
 ogx      OGX (Llama Stack): no request ids; errors may be `{"detail": "…"}`; 400 for an absent vector store, with the
          words that its 404s have elsewhere (its server.py); an unknown route is `{"detail": "Not Found"}`, and names
-         nothing
+         nothing; a connection on which it answered an error may be closed under the next request
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,8 @@ class Dialect:
     """Statuses of an answer that may say that an object is absent."""
     detail_is_message: bool = False
     """`{"detail": "…"}` is an error of its own."""
+    reuses_connections: bool = True
+    """Otherwise each request has a connection of its own: one that is lost with the connection is an unknown."""
 
 
 OPENAI = Dialect("openai")
@@ -52,5 +54,6 @@ DIALECTS: dict[str, Dialect] = {
         shows_identity=False,
         absent_statuses=frozenset({400, 404}),
         detail_is_message=True,
+        reuses_connections=False,
     ),
 }
