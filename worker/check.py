@@ -21,6 +21,7 @@ from expunge.models.types import iso
 from expunge.tasks.capabilities import place_of
 from expunge.tasks.doorbell import NETWORK_SECONDS, transport_options
 from expunge.tasks.erasers.contract import Check as Line
+from expunge.tasks.erasers.contract import prober
 from expunge.tasks.runtime import Runtime
 from expunge.worker.output import plural
 from expunge.worker.runtime import make_runtime
@@ -36,8 +37,8 @@ SWEEPS_MISSED = 12
 __all__ = ["Line", "check_all"]
 
 
-def check_all(config: str | None) -> Iterator[Line]:
-    """Every line, as it is found out."""
+def check_all(config: str | None, *, probe: bool = False) -> Iterator[Line]:
+    """Every line, as it is found out. With `probe`, accounts are also asked what reads do not tell."""
     try:
         settings = load_settings(config)
     except ConfigurationError as error:
@@ -57,7 +58,7 @@ def check_all(config: str | None) -> Iterator[Line]:
     try:
         yield from _database(settings, runtime.database)
         yield _broker(settings)
-        yield from _accounts(runtime)
+        yield from _accounts(runtime, probe=probe)
     finally:
         runtime.close()
 
@@ -184,12 +185,14 @@ def _broker(settings: Settings) -> Line:
     return Line("broker", True, f"reachable: {where}")
 
 
-def _accounts(runtime: Runtime) -> Iterator[Line]:
+def _accounts(runtime: Runtime, *, probe: bool = False) -> Iterator[Line]:
     if not runtime.accounts:
         yield Line("accounts", None, "there are none: add [accounts.NAME] to the settings")
     for account, options in runtime.accounts.items():
         try:
-            lines = runtime.eraser(account).check()
+            eraser = runtime.eraser(account)
+            probes = prober(eraser) if probe else None
+            lines = eraser.check() if probes is None else probes.probe()
         except Exception as error:
             # an eraser that cannot even be made, or has a bug, is this account's trouble only
             lines = [Line(options.store, False, f"cannot be checked: {type(error).__name__}")]

@@ -226,6 +226,16 @@ class Verifies(Protocol):
         ...
 
 
+class Probes(Protocol):
+    """What an eraser has besides that can find out more than reads tell."""
+
+    def probe(self) -> list[Check]:
+        """The check, and what only calls tell that would change something if the store were not as it says. For an
+        operator's explicit order, and nothing that is anybody's is named in them. Never raises for what a store
+        answers."""
+        ...
+
+
 class Known(Protocol):
     """What is known of the store, with an age after which it is forgotten. It chooses the way and is no evidence: a
     value that is wrong may cost a call, but never make a receipt say more than an answer did."""
@@ -277,6 +287,11 @@ class MemoryKnown:
 def verifier(eraser: Eraser) -> Verifies | None:
     """The eraser's second look, if it has one."""
     return cast("Verifies", eraser) if callable(getattr(eraser, "verify", None)) else None
+
+
+def prober(eraser: Eraser) -> Probes | None:
+    """The eraser's probes, if it has any."""
+    return cast("Probes", eraser) if callable(getattr(eraser, "probe", None)) else None
 
 
 def utc_now() -> datetime:

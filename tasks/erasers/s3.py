@@ -137,7 +137,12 @@ class S3Eraser:
         return found
 
     def check(self) -> list[Check]:
-        return list(check_account(self._client, self._options))
+        return list(check_account(self._client, self._options, self._buckets))
+
+    def probe(self) -> list[Check]:
+        """The check, and one conditional delete of a random absent key in each bucket that never had versions
+        (contract.Probes)."""
+        return list(check_account(self._client, self._options, self._buckets, probe_as=self.account))
 
     def close(self) -> None:
         self._client.close()
@@ -215,7 +220,8 @@ class S3Eraser:
             if failure.outcome is Outcome.REFUSED:
                 self._buckets.learn_listing(bucket, allowed=False)
                 # without the right to list, deleting is still owed; the receipts say what is not known
-                found += [Wanted(key, entries, existed=None) for key, entries in left.items()]
+                tells = self._buckets.honours_conditions(bucket)
+                found += [Wanted(key, entries, existed=None, conditional=tells) for key, entries in left.items()]
             else:
                 _tell(failure, left.values(), looked)
         for each in found:

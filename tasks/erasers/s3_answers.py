@@ -16,6 +16,9 @@ Pair = tuple[str, str | None]
 MARKER = "DeleteMarker"
 """The error of a plain delete that only hid the object: the bucket has versions."""
 
+STILL_THERE = "StillThere"
+"""The error of what the store says is gone, and shows all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:

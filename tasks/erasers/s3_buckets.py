@@ -10,9 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
 
+import structlog
+
 from expunge.tasks.erasers.contract import Known, MemoryKnown, NothingSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.outcomes import Outcome
+
+log = structlog.get_logger()
 
 NEVER_SECONDS = 60.0
 """How long one process believes that a bucket never had versions. Somebody may switch them on at any moment, and then a
@@ -21,7 +25,11 @@ LOCK_SECONDS = 300.0
 """How long one process believes that objects of a bucket cannot be locked."""
 
 VERSIONING, LOCK, LISTING, BATCHES, KEYS_PER_CALL = "versioning", "object_lock", "listing", "batches", "keys_per_call"
+CONDITIONAL = "conditional_deletes"
 """The names of what is known. Keys per call and batches are the endpoint's, the others a bucket's."""
+
+HONOURED = "honoured"
+"""Of CONDITIONAL: see s3_conditional.py."""
 
 _REMEMBERED_KEYS = 20_000
 
@@ -44,6 +52,9 @@ class Buckets:
     exist, that objects may be locked, that a server takes no batches or only small ones. That a bucket never had
     versions makes the way shorter and its listings mean more: it is believed only for a short while, and only by the
     process that asked the store itself. Its row is for people to see.
+
+    One thing makes receipts say more, and comes from a probe that an operator ordered: that conditional deletes are
+    honoured. Their receipts name the condition that was sent, and an answer that does not fit ends the belief.
     """
 
     def __init__(self, client: S3Client, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -121,6 +132,24 @@ class Buckets:
         since receipts say more with it."""
         if self._known.recall(bucket, LISTING) != (word := "allowed" if allowed else "refused"):
             self._known.learn(bucket, LISTING, word)
+
+    def learn_conditional(self, bucket: str, found: str) -> None:
+        """What a probe of conditional deletes came to."""
+        self._known.learn(bucket, CONDITIONAL, str(found))
+
+    def conditional(self, bucket: str) -> str | None:
+        """What is known of conditional deletes, or None."""
+        found = self._known.recall(bucket, CONDITIONAL)
+        return found if isinstance(found, str) else None
+
+    def honours_conditions(self, bucket: str) -> bool:
+        """Whether a delete may say `If-Match: *` there, to learn whether the object existed."""
+        return self.conditional(bucket) == HONOURED
+
+    def forget_conditional(self, bucket: str, error: str) -> None:
+        """An answer did not fit what the probe found: without the condition until somebody probes again."""
+        self._known.forget(bucket, CONDITIONAL)
+        log.warning("capability.forgotten", scope=bucket, capability=CONDITIONAL, error=error)
 
     def refuse_batches(self, scope: str) -> None:
         """The bucket's server, or with an empty scope the endpoint, takes no DeleteObjects call."""

@@ -1,10 +1,12 @@
-"""`expunge check` of an S3 account: harmless reads only, in plain words."""
+"""`expunge check` of an S3 account, in plain words: harmless reads only, unless a probe was ordered."""
 
 from collections.abc import Iterator
 
 from expunge.models.targets import split_object
 from expunge.tasks.erasers.contract import Check, NothingSent
+from expunge.tasks.erasers.s3_buckets import Buckets, Versioning
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
+from expunge.tasks.erasers.s3_conditional import check_name, probe
 from expunge.tasks.erasers.s3_errors import why_not_sent
 from expunge.tasks.erasers.s3_options import S3Options
 from expunge.tasks.outcomes import Outcome
@@ -20,13 +22,21 @@ _WORDS = {
     Outcome.ERROR: "an error that is not known",
 }
 
+_NOT_PROBED = {
+    Versioning.ONCE: "versions may exist, and a delete could leave a marker",
+    Versioning.UNREADABLE: "whether it has versions cannot be read, and a delete could leave a marker",
+}
 
-def check_account(client: S3Client, options: S3Options) -> Iterator[Check]:
-    """One line about the credentials, three about every bucket of `allow`, and one about each replica."""
+
+def check_account(
+    client: S3Client, options: S3Options, buckets: Buckets, *, probe_as: str | None = None
+) -> Iterator[Check]:
+    """One line about the credentials, three or four about every bucket of `allow`, and one about each replica. With the
+    account's name in `probe_as`, conditional deletes are probed: that alone sends anything but reads."""
     yield (identity := _identity(client))
     if identity.ok:
         for bucket in dict.fromkeys(split_object(rule)[0] for rule in options.allow):
-            yield from _bucket(client, options, bucket)
+            yield from _bucket(client, options, buckets, bucket, probe_as)
     for replica in options.replicas:
         copies = ", ".join(replica.locator(rule) for rule in options.allow)
         yield Check(f"replica {replica.account}", True, f"every target is owed there, too: {copies}")
@@ -48,9 +58,12 @@ def mask(access_key: str) -> str:
     return f"{'*' * max(4, len(access_key) - _SHOWN)}{access_key[-_SHOWN:]}" if len(access_key) > 2 * _SHOWN else "****"
 
 
-def _bucket(client: S3Client, options: S3Options, bucket: str) -> Iterator[Check]:
+def _bucket(
+    client: S3Client, options: S3Options, buckets: Buckets, bucket: str, probe_as: str | None
+) -> Iterator[Check]:
     prefix = next((key for b, key in map(split_object, options.allow) if b == bucket), "")
     name = f"bucket {bucket}"
+    listed = True
     try:
         client.call("ListObjectsV2", bucket, MaxKeys=1, EncodingType="url", Prefix=prefix)
     except CallFailed as failure:
@@ -58,25 +71,43 @@ def _bucket(client: S3Client, options: S3Options, bucket: str) -> Iterator[Check
             yield Check(name, False, f"{_words(failure)} ({failure.error})")
             return
         text = f"listing is refused ({failure.error}): receipts cannot tell deleted from already absent"
+        listed = False
         yield Check(name, None, text)
     except NothingSent as nothing:
         yield Check(name, False, f"nothing can be sent ({nothing.reason})")
         return
     else:
         yield Check(name, True, "reachable, and listing is allowed")
-    yield _versioning(client, bucket)
+    line, versioning = _versioning(client, bucket)
+    yield line
     yield _lock(client, bucket)
+    if probe_as is None:
+        yield from _conditional(buckets, bucket, versioning, listed=listed)
+    elif versioning is Versioning.NEVER:
+        yield probe(client, buckets, probe_as, bucket, prefix)
+    else:
+        yield Check(check_name(bucket), None, f"not probed: {_NOT_PROBED[versioning]}")
 
 
-def _versioning(client: S3Client, bucket: str) -> Check:
+def _conditional(buckets: Buckets, bucket: str, versioning: Versioning, *, listed: bool) -> Iterator[Check]:
+    """What is known has a line with its age already; where versions may exist, they tell what was there."""
+    if versioning is Versioning.NEVER and buckets.conditional(bucket) is None:
+        text = "not known: expunge check --probe"
+        yield Check(
+            check_name(bucket), listed or None, f"{text}; where listing is allowed nothing needs it" if listed else text
+        )
+
+
+def _versioning(client: S3Client, bucket: str) -> tuple[Check, Versioning]:
     name = f"versioning of {bucket}"
     try:
         status = client.call("GetBucketVersioning", bucket).parsed.get("Status")
     except (CallFailed, NothingSent) as failure:
-        return Check(name, None, f"cannot be read ({failure}): every version is looked for, to be safe")
+        text = f"cannot be read ({failure}): every version is looked for, to be safe"
+        return Check(name, None, text), Versioning.UNREADABLE
     if status:
-        return Check(name, True, f"{status.lower()}: every version and marker of a key is deleted")
-    return Check(name, True, "never on: plain deletes remove the bytes")
+        return Check(name, True, f"{status.lower()}: every version and marker of a key is deleted"), Versioning.ONCE
+    return Check(name, True, "never on: plain deletes remove the bytes"), Versioning.NEVER
 
 
 def _lock(client: S3Client, bucket: str) -> Check:

@@ -11,11 +11,12 @@ from typing import Any
 
 from expunge.models.entry import Entry
 from expunge.tasks.erasers.contract import Answer, Call, NothingSent, NotSent
-from expunge.tasks.erasers.s3_answers import MARKER, Judged, Pair, judge_batch
+from expunge.tasks.erasers.s3_answers import MARKER, STILL_THERE, Judged, Pair, judge_batch
 from expunge.tasks.erasers.s3_buckets import Buckets
 from expunge.tasks.erasers.s3_client import CallFailed, Facts, S3Client
+from expunge.tasks.erasers.s3_conditional import CONDITION, delete_if_there, is_about_the_condition, judged_failure
 from expunge.tasks.erasers.s3_errors import UNSUPPORTED_CODES
-from expunge.tasks.erasers.s3_keys import goes_singly, is_url_safe
+from expunge.tasks.erasers.s3_keys import goes_singly, is_path_odd, is_url_safe
 from expunge.tasks.erasers.s3_locks import SUSPECT_CODES, Lock, find_lock
 from expunge.tasks.erasers.s3_options import OUTSIDE_ALLOW, S3Options, is_allowed
 from expunge.tasks.erasers.s3_pages import ObjectPages, Page, Version, VersionPages
@@ -42,6 +43,8 @@ class Wanted:
     """Exactly these are deleted; with none, the delete is a plain one."""
     existed: bool | None = True
     """None: no listing could say."""
+    conditional: bool = False
+    """The delete itself is to say whether it existed (s3_conditional.py)."""
     uploads_unknown: bool = False
     """The store does not say whether multipart uploads of the key are open."""
 
@@ -71,6 +74,9 @@ class Deletes:
         batches: dict[int, _Batch] = {}
         for each in wanted:
             each.versions = each.versions[: self._most()]
+            if self._goes_conditionally(each):
+                yield self._call(bucket, [each], self._send_conditional, "DeleteObject")
+                continue
             if self._goes_singly(bucket, each.key):
                 each.versions = each.versions[:1]
                 yield self._call(bucket, [each], self._send_single, "DeleteObject")
@@ -85,6 +91,12 @@ class Deletes:
         for batch in batches.values():
             if batch.wanted:
                 yield self._call(bucket, batch.wanted, self._send_batch, "DeleteObjects")
+
+    def _goes_conditionally(self, wanted: Wanted) -> bool:
+        """Not what was refused before: without the condition it may go through. Nor a key that is another in a URL, of
+        which a not-found would prove nothing."""
+        refused = any(entry.refusals for entry in wanted.entries)
+        return wanted.conditional and not wanted.versions and not refused and not is_path_odd(wanted.key)
 
     def _goes_singly(self, bucket: str, key: str) -> bool:
         if goes_singly(key):
@@ -160,12 +172,32 @@ class Deletes:
             reply = self._client.call("DeleteObject", bucket, Key=key, **more)
         except CallFailed as failure:
             failure = self.owner_aware(failure)
-            if version is None or (failure.error not in SUSPECT_CODES and failure.outcome is not Outcome.ABSENT):
+            if failure.outcome is Outcome.ABSENT:
+                asked[key, version][0].existed = False
+            elif version is None or failure.error not in SUSPECT_CODES:
                 return _failed(failure, asked)
             judged = Judged(failure.outcome, failure.error)
             return self._answers(bucket, failure.facts, asked, {(key, version): judged})
         judged, detail = self._confirm(bucket, key, version, reply.facts, reply.parsed)
         return self._answers(bucket, reply.facts, asked, {(key, version): judged}, detail=detail)
+
+    def _send_conditional(self, bucket: str, asked: dict[Pair, tuple[Wanted, list[int]]]) -> list[Answer]:
+        if not self._buckets.honours_conditions(bucket):  # no more: an answer since the look did not fit
+            return self._send_single(bucket, asked)
+        (((key, version), (wanted, _)),) = asked.items()
+        try:
+            told = delete_if_there(self._client, bucket, key)
+        except CallFailed as failure:
+            if is_about_the_condition(failure):
+                self._buckets.forget_conditional(bucket, failure.error)
+            answers = _failed(judged_failure(failure), asked)
+            for answer in answers:
+                answer.detail = {**(answer.detail or {}), **CONDITION}
+            return answers
+        if told.judged.error == STILL_THERE:
+            self._buckets.forget_conditional(bucket, STILL_THERE)
+        wanted.existed = told.existed
+        return self._answers(bucket, told.facts, asked, {(key, version): told.judged}, detail=told.detail)
 
     def _confirm(
         self, bucket: str, key: str, version: str | None, facts: Facts, parsed: dict[str, Any]
@@ -189,7 +221,7 @@ class Deletes:
         if gone is None:
             return Judged(Outcome.NO_ANSWER, "ListingUndecided"), {"answered": 204}
         if not gone:
-            return Judged(Outcome.UNCONFIRMED, "StillThere"), {"answered": 204}
+            return Judged(Outcome.UNCONFIRMED, STILL_THERE), {"answered": 204}
         return Judged(Outcome.DELETED), {"confirmed_by": "listing"}
 
     def _is_gone(self, bucket: str, key: str, version: str | None) -> bool | None:

@@ -197,6 +197,7 @@ class S3Stub:
             "bucket": request.bucket,
             "keys": request.keys,
             "versions": request.versions,
+            "if_match": request.headers.get("if-match"),
             "request_id": answer.headers["x-amz-request-id"] or None,
             "status": None if answer.drop else answer.status,
             "done": answer.status in (200, 204) and not (fault and fault.kind in ("html_200", "xhtml_200")),

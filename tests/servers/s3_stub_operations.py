@@ -142,6 +142,8 @@ class Operations:
         return Answer(200, document("LegalHold", "<Status>ON</Status>"))
 
     def _delete_object(self, bucket: Bucket) -> Answer:
+        if "if-match" in self._request.headers:
+            bucket.check_condition(self._request.key)
         removed = bucket.delete(self._request.key, self._request.query.get("versionId"))
         headers = {}
         if removed.version or removed.marker_version:

@@ -77,6 +77,9 @@ class Bucket:
     page: int = 1000
     """Keys of a page at the most, whatever is asked."""
     ignores_start: bool = False
+    conditions: str = "honoured"
+    """What `If-Match: *` of a DeleteObject does: `honoured` (404 if there is no object), `ignored`, `refused` (412,
+    always), `absent` (404, always), or an error code for a key that is absent (`AccessDenied`)."""
     uploads_refused: str = ""
     """An error code that ListMultipartUploads answers; `list`: an ordinary listing, as if it were not asked for."""
     uploads: dict[tuple[str, str], list[int]] = field(default_factory=dict)
@@ -132,6 +135,16 @@ class Bucket:
     def current(self, key: str) -> Version | None:
         versions = self.objects.get(key)
         return versions[0] if versions and not versions[0].is_marker else None
+
+    def check_condition(self, key: str) -> None:
+        """Raises Refused as `conditions` has it."""
+        there = self.current(key) is not None
+        if self.conditions == "refused":
+            raise Refused("PreconditionFailed", 412)
+        if self.conditions == "absent" or (self.conditions == "honoured" and not there):
+            raise Refused("NoSuchKey", 404)
+        if self.conditions not in ("honoured", "ignored") and not there:
+            raise Refused(self.conditions, 403)
 
     def delete(self, key: str, version_id: str | None) -> Removed:
         """Raises Refused for what a lock or a scripted error keeps."""
