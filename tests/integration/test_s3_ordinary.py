@@ -128,3 +128,21 @@ def test_check_tells_what_there_is(server: S3Server, make_eraser: MakeEraser) ->
     assert lines[f"bucket {bucket}"].ok
     assert "every version" in lines[f"versioning of {bucket}"].text
     assert lines["bucket no-such-bucket"].ok is False
+
+
+PROBED = {
+    "stub": "honoured: ",
+    "moto": "honoured: ",  # of absent keys; those that are there are refused, see test_s3_conditional.py
+    "seaweed": "refused: ",  # 412 for an absent key
+    "rgw": "ignored: ",  # 204
+}
+
+
+def test_a_probe_of_conditional_deletes(server: S3Server, make_eraser: MakeEraser) -> None:
+    bucket, versioned = server.new_bucket(), server.new_bucket("Enabled")
+    server.put(bucket, "u/1")
+    lines = {line.name: line for line in make_eraser(server, f"{bucket}/u/", versioned).probe()}
+    assert lines[f"conditional deletes of {bucket}"].text.startswith(PROBED[server.name])
+    assert lines[f"conditional deletes of {versioned}"].text.startswith("not probed: ")
+    assert server.keys(bucket) == ["u/1"]
+    assert server.keys(versioned) == []
