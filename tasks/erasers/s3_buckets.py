@@ -10,13 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
 
-import structlog
-
 from expunge.tasks.erasers.contract import Known, MemoryKnown, NothingSent
 from expunge.tasks.erasers.s3_client import CallFailed, S3Client
 from expunge.tasks.outcomes import Outcome
-
-log = structlog.get_logger()
 
 NEVER_SECONDS = 60.0
 """How long one process believes that a bucket never had versions. Somebody may switch them on at any moment, and then a
@@ -149,7 +145,9 @@ class Buckets:
     def forget_conditional(self, bucket: str, error: str) -> None:
         """An answer did not fit what the probe found: without the condition until somebody probes again."""
         self._known.forget(bucket, CONDITIONAL)
-        log.warning("capability.forgotten", scope=bucket, capability=CONDITIONAL, error=error)
+        import structlog  # late: reading the settings needs every eraser
+
+        structlog.get_logger().warning("capability.forgotten", scope=bucket, capability=CONDITIONAL, error=error)
 
     def refuse_batches(self, scope: str) -> None:
         """The bucket's server, or with an empty scope the endpoint, takes no DeleteObjects call."""

@@ -18,16 +18,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import structlog
-
 from expunge.tasks.erasers.contract import Check, NothingSent
 from expunge.tasks.erasers.s3_answers import MARKER, STILL_THERE, Judged
 from expunge.tasks.erasers.s3_buckets import HONOURED, Buckets
 from expunge.tasks.erasers.s3_client import CallFailed, Facts, Reply, S3Client
 from expunge.tasks.erasers.s3_pages import ObjectPages
 from expunge.tasks.outcomes import Outcome
-
-log = structlog.get_logger()
 
 ANY = "*"
 """`If-Match: *`: whatever is there."""
@@ -143,7 +139,9 @@ def probe(client: S3Client, buckets: Buckets, account: str, bucket: str, prefix:
             answer = MARKER
     buckets.learn_conditional(bucket, found)
     status = facts.http_status
-    log.info(
+    import structlog  # late: reading the settings needs every eraser
+
+    structlog.get_logger().info(
         "capability.probed",
         lane=account,
         scope=bucket,
