@@ -22,7 +22,7 @@ demo: setup ## a whole erasure case on this machine: local S3, local provider, r
 	$(BIN)/expunge demo
 
 test: setup ## everything, with real servers started by the tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-rgw: setup ## the S3 tests on a Ceph RGW, where radosgw, ceph-mon, ceph-osd and ceph-common are installed
 	EXPUNGE_TEST_RGW=1 $(BIN)/python -m pytest -n0 tests/integration/test_s3_ordinary.py tests/integration/test_s3_uploads.py \
