@@ -213,7 +213,7 @@ def _cases(url: str, receipts: list[Row], wanted: set[str]) -> Iterator[str]:
     for row in query(url, "SELECT id, completed_at FROM erasure_case"):
         if row["completed_at"] is None:
             yield f"case {row['id']} is not complete"
-    for row in query(url, "SELECT locator, state, reason FROM erasure_outbox"):
+    for row in query(url, "SELECT locator, state, reason FROM erasure_outbox WHERE action <> 'verify' OR NOT settled"):
         yield f"an entry is left: {row['locator']} is {row['state']} ({row['reason']})"
     closed = {row["locator"] for row in receipts if row["version"] is None and row["status"] in SETTLING}
     for locator in sorted(wanted - closed):

@@ -77,6 +77,8 @@ class World:
         self.keep: set[str] = set()
         self.wanted: set[str] = set()
         self.processes: list[BaseProcess] = []
+        self.options: tuple[str, ...] = ()
+        """What every worker is told."""
         self._numbers = itertools.count(1)
 
     def open(self, case: str = "c1", at: str = "u/1") -> None:
@@ -115,7 +117,7 @@ class World:
         """A worker; it runs until it is killed or `finish`."""
         log = self.folder / f"worker{next(self._numbers)}.jsonl"
         where = ["--database", self.url, "--s3", self.s3.url, "--provider", self.provider.base_url, "--log", str(log)]
-        process = _FORKS.Process(target=worker_process.main, args=([*where, *arguments],), name=log.stem)
+        process = _FORKS.Process(target=worker_process.main, args=([*where, *self.options, *arguments],), name=log.stem)
         process.start()
         self.processes.append(process)
         return process
@@ -202,8 +204,8 @@ def _state(process: BaseProcess) -> str:
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[[str], World]]:
-    """`make_world(database_url)`."""
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """`make_world(database_url)`, or another class of world."""
     with (tmp_path / "s3.jsonl").open("a", encoding="utf-8") as log:
         s3 = TrippedS3(log_file=log)
         thread = threading.Thread(target=s3.serve, daemon=True)
@@ -211,8 +213,8 @@ def make_world(tmp_path: Path) -> Iterator[Callable[[str], World]]:
         worlds: list[World] = []
         with TrippedProvider(log_path=tmp_path / "provider.jsonl") as provider:
 
-            def make(url: str) -> World:
-                worlds.append(World(tmp_path, url, s3, provider))
+            def make(url: str, kind: type[World] = World) -> World:
+                worlds.append(kind(tmp_path, url, s3, provider))
                 return worlds[-1]
 
             yield make

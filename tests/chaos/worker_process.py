@@ -70,8 +70,14 @@ def make_runtime(options: argparse.Namespace, on_step: Callable[[str], None]) ->
                 keys_per_call=options.keys_per_call,
                 pages_per_claim=1,
                 timeout_seconds=0.25,
+                verify_after=options.verify_after,
             ),
-            "ai": OpenAIOptions(base_url=options.provider, timeout_seconds=0.4, purge_window_days=30),
+            "ai": OpenAIOptions(
+                base_url=options.provider,
+                timeout_seconds=0.4,
+                purge_window_days=30,
+                verify_after=options.verify_after,
+            ),
         },
         on_step=on_step,
     )
@@ -129,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lease", type=float, default=LEASE_SECONDS)
     parser.add_argument("--threads", type=int, default=4, help="1: one thread does everything in turn")
     parser.add_argument("--keys-per-call", type=int, default=4)
+    parser.add_argument("--verify-after", type=float, metavar="SECONDS", help="a second look at what is erased")
     parser.add_argument("--kill", action="append", default=[], metavar="STEP:N")
     parser.add_argument("--stop", action="append", default=[], metavar="STEP:N")
     parser.add_argument("--kill-after", type=float, metavar="SECONDS", help="at whatever moment that is")
