@@ -38,7 +38,7 @@ def check_account(
         for bucket in dict.fromkeys(split_object(rule)[0] for rule in options.allow):
             yield from _bucket(client, options, buckets, bucket, probe_as)
     for replica in options.replicas:
-        copies = ", ".join(replica.locator(rule) for rule in options.allow)
+        copies = ", ".join(dict.fromkeys(replica.locator(rule) for rule in options.allow))
         yield Check(f"replica {replica.account}", True, f"every target is owed there, too: {copies}")
 
 

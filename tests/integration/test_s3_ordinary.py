@@ -1,6 +1,7 @@
 """What every S3 server must allow: objects and prefixes go, receipts tell deleted from absent, neighbours stay."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from conformance.harness import play
@@ -50,6 +51,29 @@ def test_every_version_and_marker_goes(server: S3Server, make_eraser: MakeEraser
     assert {part.outcome for part in parts} == {Outcome.DELETED}
     markers = [part for part in parts if part.detail and "marker" in part.detail]
     assert len(markers) == (1 if versioning == "Enabled" else 0)
+
+
+@pytest.mark.parametrize("keeps", ["date", "legal hold"])
+def test_what_the_server_keeps_is_retained(server: S3Server, make_eraser: MakeEraser, keeps: str) -> None:
+    """The refusal says AccessDenied, as a missing permission would: the lock is read, as the server allows."""
+    bucket, client = server.new_bucket(lock=True), server.client()
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    client.put_object(
+        Bucket=bucket,
+        Key="kept",
+        Body=b"x",
+        **(
+            {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": until}
+            if keeps == "date"
+            else {"ObjectLockLegalHoldStatus": "ON"}
+        ),
+    )
+    server.put(bucket, "free")
+    played = play(make_eraser(server, bucket), [("object", f"{bucket}/{key}") for key in ("kept", "free")])
+    assert played.closing(f"{bucket}/free").outcome is Outcome.DELETED
+    kept = played.answers[f"{bucket}/kept"][-1]
+    assert (kept.outcome, kept.retain_until) == (Outcome.RETAINED, until if keeps == "date" else None)
+    assert "kept" in server.keys(bucket)
 
 
 def test_a_marker_that_stays_though_it_is_said_to_be_deleted(weed: S3Server, make_eraser: MakeEraser) -> None:

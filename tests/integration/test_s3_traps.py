@@ -260,6 +260,23 @@ def test_a_locked_version_is_retained(stub: S3Stub, make_eraser: MakeEraser) -> 
     assert {(each.detail or {}).get("lock") for each in (dated, held)} == {"COMPLIANCE", "LEGAL_HOLD"}
 
 
+@pytest.mark.parametrize("fault", ["error_500", "AccessDenied:403", "html_200"])
+def test_a_lock_that_only_a_head_tells(stub: S3Stub, make_eraser: MakeEraser, fault: str) -> None:
+    """GetObjectRetention and GetObjectLegalHold have permissions of their own, and some servers have neither."""
+    bucket = stub.bucket("b", versioning="Enabled", lock=True)
+    until = datetime(2999, 1, 1, tzinfo=UTC)
+    bucket.put("dated").retain_until = until
+    bucket.put("held").legal_hold = True
+    bucket.put("denied")
+    bucket.key_errors["denied"] = ["AccessDenied*"]
+    with stub.fault("GetObjectRetention", fault, times=9), stub.fault("GetObjectLegalHold", fault, times=9):
+        played = play(make_eraser(stub, "b"), objects("dated", "held", "denied"))
+    dated, held, denied = (played.answers[f"b/{key}"][-1] for key in ("dated", "held", "denied"))
+    assert (dated.outcome, dated.retain_until) == (Outcome.RETAINED, until)
+    assert (held.outcome, held.retain_until) == (Outcome.RETAINED, None)
+    assert denied.outcome is Outcome.REFUSED
+
+
 def test_a_refusal_in_a_bucket_without_locks_asks_about_the_bucket_once(stub: S3Stub, make_eraser: MakeEraser) -> None:
     bucket = stub.bucket("b", versioning="Enabled")
     for key in "abc":

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 import zlib
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote_plus
 from xml.sax.saxutils import escape
@@ -107,6 +108,11 @@ class Operations:
 
     def _put_object(self, bucket: Bucket) -> Answer:
         version = bucket.put(self._request.key, self._request.body)
+        asked = self._request.headers
+        version.legal_hold = asked.get("x-amz-object-lock-legal-hold") == "ON"
+        if "x-amz-object-lock-retain-until-date" in asked:
+            version.retain_until = datetime.fromisoformat(asked["x-amz-object-lock-retain-until-date"])
+            version.mode = asked["x-amz-object-lock-mode"]
         headers = {"etag": '"x"'}
         if bucket.versioning:
             headers["x-amz-version-id"] = version.id
@@ -119,7 +125,14 @@ class Operations:
         return Answer(200, current.body)
 
     def _head_object(self, bucket: Bucket) -> Answer:
-        return Answer(404 if bucket.current(self._request.key) is None else 200)
+        if "versionId" not in self._request.query:
+            return Answer(404 if bucket.current(self._request.key) is None else 200)
+        version = self._version(bucket)
+        headers = {"x-amz-object-lock-legal-hold": "ON"} if version.legal_hold else {}
+        if version.retain_until is not None:
+            headers["x-amz-object-lock-mode"] = version.mode
+            headers["x-amz-object-lock-retain-until-date"] = _iso(version.retain_until)
+        return Answer(200, b"", headers)
 
     def _version(self, bucket: Bucket) -> Version:
         for version in bucket.objects.get(self._request.key, ()):
@@ -131,7 +144,7 @@ class Operations:
         version = self._version(bucket)
         if version.retain_until is None:
             raise Refused("NoSuchObjectLockConfiguration", 404)
-        until = version.retain_until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        until = _iso(version.retain_until)
         return Answer(
             200, document("Retention", f"<Mode>{version.mode}</Mode><RetainUntilDate>{until}</RetainUntilDate>")
         )
@@ -289,6 +302,10 @@ def _text(key: str) -> str:
 
 def document(root: str, inside: str) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{_NAMESPACE}">{inside}</{root}>'.encode()
+
+
+def _iso(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def error(code: str, status: int, request_id: str, headers: dict[str, str] | None = None) -> Answer:
