@@ -129,9 +129,10 @@ class OpenAIEraser:
 
     def look(self, entries: Sequence[Entry], until: float) -> Looked:
         """Conversations and vector stores are listed, batches are read; everything else is deleted without a look,
-        since the API tells absent objects apart by itself. Before the first delete the account is asked who it is."""
+        since the API tells absent objects apart by itself. Before the first delete the account is asked who it is.
+        Containers come last: once one is gone, no call reaches a file of it that is owed as well."""
         looked = Looked()
-        for entry in entries:
+        for entry in sorted(entries, key=lambda entry: entry.kind == "container"):
             self._look(entry, until, looked)
             if any(each.whole_account for each in looked.not_sent[-1:]):
                 break

@@ -84,6 +84,15 @@ def test_deleted_and_then_already_absent(provider: DemoProvider, kind: str, loca
     assert second.request_id in {line["request_id"] for line in provider.log.lines()}
 
 
+def test_a_containers_files_go_before_it(provider: DemoProvider) -> None:
+    """In whichever order they were named: once it is gone no call reaches them."""
+    wanted = [entry("container", "cntr_2"), entry("file", "file-1"), entry("container_file", "cntr_2/cfile_1")]
+    with account(provider.base_url) as eraser:
+        answers = [answer for call in look(eraser, *wanted).calls for answer in call.send(call.entry_ids)]
+    assert {answer.outcome for answer in answers} == {Outcome.DELETED}
+    assert [answer.entry_id for answer in answers][-1] == wanted[0].id
+
+
 def test_a_vector_store_leaves_its_files(provider: DemoProvider) -> None:
     for kind, locator in (
         ("vector_store_file", "vs_2/file-1"),
