@@ -32,7 +32,7 @@ from expunge.tasks.erasers.s3_keys import goes_singly, is_path_odd, is_url_safe
 from expunge.tasks.erasers.s3_options import S3Options, why_refused
 from expunge.tasks.erasers.s3_pages import ObjectPages, VersionPages
 from expunge.tasks.erasers.s3_prefix import look_under
-from expunge.tasks.erasers.s3_presence import Finding, survey_objects, survey_versions
+from expunge.tasks.erasers.s3_presence import Finding, is_seen, survey_objects, survey_versions
 from expunge.tasks.erasers.s3_uploads import UPLOADS_UNKNOWN, Surveyed, Uploads
 from expunge.tasks.erasers.s3_verify import verify
 from expunge.tasks.outcomes import Outcome
@@ -270,15 +270,7 @@ class S3Eraser:
     def _is_headed(self, bucket: str, key: str) -> bool:
         """Whether a key that no listing shows is there all the same, under another name. Raises CallFailed or
         NothingSent."""
-        if not is_path_odd(key) or not is_url_safe(key):
-            return False
-        try:
-            self._client.call("HeadObject", bucket, Key=key)
-        except CallFailed as failure:
-            if failure.verdict.http_status in (400, 403, 404, 405):
-                return False
-            raise
-        return True
+        return is_path_odd(key) and is_url_safe(key) and is_seen(self._client, bucket, key)
 
     def _look_at_prefix(self, entry: Entry, looked: Looked, go_on: Callable[[], bool]) -> None:
         if not go_on():

@@ -23,6 +23,7 @@ from expunge.tasks.erasers.s3_answers import MARKER, STILL_THERE, Judged
 from expunge.tasks.erasers.s3_buckets import HONOURED, Buckets
 from expunge.tasks.erasers.s3_client import CallFailed, Facts, Reply, S3Client
 from expunge.tasks.erasers.s3_pages import ObjectPages
+from expunge.tasks.erasers.s3_presence import is_seen
 from expunge.tasks.outcomes import Outcome
 
 ANY = "*"
@@ -36,9 +37,6 @@ PROBE_NAME = "expunge-probe-"
 
 _OF_THE_CONDITION = frozenset({405, 409, 412, 501})
 """Statuses by which a store may refuse the condition rather than the delete (409: a request about the same key won)."""
-
-_NO_VETO = frozenset({400, 403, 404, 405})
-"""Of a HEAD: the object is not seen. Without ListBucket an absent key answers 403 (API Reference, HeadObject)."""
 
 
 class Conditions(StrEnum):
@@ -103,19 +101,17 @@ def _shows_version(reply: Reply) -> bool:
 
 def _absent(client: S3Client, bucket: str, key: str, facts: Facts) -> Told:
     """A server that answers 404 to every condition would make absent what is there: a HEAD that finds it is a veto."""
-    lost: str | None = None
     try:
-        client.call("HeadObject", bucket, Key=key)
+        seen = is_seen(client, bucket, key)
     except CallFailed as failure:
-        if failure.verdict.http_status not in _NO_VETO:
-            lost = failure.error
+        judged = Judged(Outcome.NO_ANSWER, failure.error)
     except NothingSent as nothing:  # the look, that is: the deletion was sent
-        lost = nothing.reason
+        judged = Judged(Outcome.NO_ANSWER, nothing.reason)
     else:
-        return Told(facts, Judged(Outcome.UNCONFIRMED, STILL_THERE), None, {**CONDITION, "answered": 404})
-    if lost is not None:
-        return Told(facts, Judged(Outcome.NO_ANSWER, lost), None, {**CONDITION, "answered": 404})
-    return Told(facts, Judged(Outcome.ABSENT), False, dict(CONDITION))
+        if not seen:
+            return Told(facts, Judged(Outcome.ABSENT), False, dict(CONDITION))
+        judged = Judged(Outcome.UNCONFIRMED, STILL_THERE)
+    return Told(facts, judged, None, {**CONDITION, "answered": 404})
 
 
 def probe(client: S3Client, buckets: Buckets, account: str, bucket: str, prefix: str) -> Check:

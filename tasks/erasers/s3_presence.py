@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from expunge.tasks.erasers.s3_client import Facts
+from expunge.tasks.erasers.s3_client import CallFailed, Facts, S3Client
 from expunge.tasks.erasers.s3_keys import just_before
 from expunge.tasks.erasers.s3_options import MAX_KEYS
 from expunge.tasks.erasers.s3_pages import Markers, Page, Version
@@ -142,3 +142,19 @@ def _looks(keys: Iterable[str], left: dict[str, None], pages: _Exact, go_on: Cal
             yield Finding(key, True, page.facts, tuple(page.found[key]))
         else:
             yield Finding(key, False if page.excludes(key) else None, page.facts)
+
+
+_UNSEEN = frozenset({400, 403, 404, 405})
+"""Of a HEAD: the object is not seen. Without ListBucket an absent key answers 403 (API Reference, HeadObject)."""
+
+
+def is_seen(client: S3Client, bucket: str, key: str) -> bool:
+    """Whether a HEAD finds the object: a veto against its absence, and no proof of it. Raises CallFailed or
+    NothingSent."""
+    try:
+        client.call("HeadObject", bucket, Key=key)
+    except CallFailed as failure:
+        if failure.verdict.http_status in _UNSEEN:
+            return False
+        raise
+    return True
